@@ -1,4 +1,4 @@
-"""A bar that moves while something long goes on, where somebody watches."""
+"""Run an audit: read dumps or a live cluster with a progress bar, audit, compare, report."""
 
 import os
 import sys
@@ -9,17 +9,11 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 
+from memqos.audit import AuditResult, audit_cluster
 from memqos.audit.census import ClusterObjects, MeasuredUsage
-from memqos.audit.cluster_audit import (
-    Audit,
-    NodeMemory,
-    NodeMemoryEstimator,
-    audit_cluster,
-    node_sizes,
-)
 from memqos.audit.comparison import compare_audits
-from memqos.audit.rules import judge_cluster
-from memqos.audit.totals import ClusterTotals
+from memqos.audit.node_memory import NodeMemoryEstimator
+from memqos.audit.report import AuditReport, ReportComparison
 from memqos.cli.cluster_access import CLUSTER, LiveCluster
 from memqos.cli.output import show_status
 from memqos.cli.settings import (
@@ -30,14 +24,12 @@ from memqos.cli.settings import (
     resolve_settings,
     with_cluster_defaults,
 )
-from memqos.draw.audit_report import AuditReport, AuditSettings, ReportComparison
+from memqos.draw.text.audit import settings_title
 from memqos.errors import InputError, UnsupportedRelease
-from memqos.findings.finding import Finding
 from memqos.host.census_reader import CensusReader
-from memqos.host.census_workers import CountSettings
 from memqos.host.dumps import DumpSource, dump_of
 from memqos.release import Release
-from memqos.settings.settings import Settings as PlanTerms
+from memqos.settings.settings import Settings
 from memqos.units import pluralize
 
 _WIDTH: Final = 30
@@ -102,15 +94,6 @@ class AuditRequest(NamedTuple):
     with_pods: bool
 
 
-class _SettingsAudit(NamedTuple):
-    """An audit under one set of terms."""
-
-    under: ResolvedSettings
-    audit: Audit
-    findings: tuple[Finding, ...]
-    tallies: ClusterTotals
-
-
 def run_audit(
     question: AuditRequest, wanted: SettingsOptions, live: LiveCluster
 ) -> tuple[AuditReport, list[bytes]]:
@@ -139,25 +122,24 @@ def run_audit(
         compared = None
         if other is not None:
             then = _resolve_audit_settings(other, others, survey, live if is_live else None)
-            there = _audit_under(survey, others, then, rules, beside=under.settings)
-            compared = _compare(str(_display_settings(then)), here, there)
+            there = _audit_under(survey, others, then, rules, before=under.settings)
+            compared = _compare(settings_title(then.settings), here, there)
         elif compare is not None:
             with _read_dumps([compare], question.jobs, usage | measured, live) as beside:
                 there = _audit_under(beside, beside.cluster_objects(), under, rules)
                 for fault in beside.faults:
                     survey.add_fault(fault)
             compared = _compare(_source_name(compare, live), here, there)
-        audited = AuditReport(
-            _display_settings(under),
-            here.audit,
-            here.findings,
-            tuple(sorted(survey.faults, key=_fault_position)),
-            survey.more_faults,
-            (*under.notes, *notes, *_kind_notes(others)),
-            tuple([_source_name(file, live) for file in question.files]),
-            compared,
+        report = AuditReport(
+            audit=here.audit,
+            findings=here.findings,
+            faults=tuple(sorted(survey.faults, key=_fault_position)),
+            more_faults=survey.more_faults,
+            notes=(*under.notes, *notes, *_kind_notes(others)),
+            sources=tuple([_source_name(file, live) for file in question.files]),
+            comparison=compared,
         )
-    return audited, [text for _, text in sorted(here.tallies.pod_rows)]
+    return report, [text for _, text in sorted(here.totals.pod_rows)]
 
 
 def _read_usage_files(files: tuple[str, ...]) -> tuple[dict[str, MeasuredUsage], list[InputError]]:
@@ -204,25 +186,21 @@ def _audit_under(
     rules: tuple[str, ...],
     *,
     with_pods: bool = False,
-    beside: PlanTerms | None = None,
-) -> _SettingsAudit:
-    nodes, refused = _node_memories(others, under)
-    order = CountSettings(
+    before: Settings | None = None,
+) -> AuditResult:
+    result = audit_cluster(
+        others,
+        NodeMemoryEstimator(under.config, under.settings, exact=under.is_configured),
         under.settings,
-        node_sizes(nodes, under.settings.page_size),
-        {},
-        others.usage,
-        beside,
-        with_pods,
+        survey.count_pods,
+        rules=rules,
+        before=before,
+        with_rows=with_pods,
     )
-    tallies = survey.count_pods(order)
-    audit, faults = audit_cluster(
-        tallies, under.settings, nodes, others.limit_ranges, others.quotas
-    )
-    if beside is None:
-        for fault in (*refused, *faults):
+    if before is None:
+        for fault in result.faults:
             survey.add_fault(fault)
-    return _SettingsAudit(under, audit, judge_cluster(audit, rules), tallies)
+    return result
 
 
 def _resolve_audit_settings(
@@ -257,30 +235,16 @@ def _resolve_audit_settings(
     return msgspec.structs.replace(under, notes=(note, *under.notes))
 
 
-def _node_memories(
-    others: ClusterObjects, under: ResolvedSettings
-) -> tuple[dict[str, NodeMemory], list[InputError]]:
-    sizing = NodeMemoryEstimator(under.config, under.settings, exact=under.is_configured)
-    found: dict[str, NodeMemory] = {}
-    faults: list[InputError] = []
-    for name, node in others.nodes.items():
-        try:
-            found[name] = sizing.memory_of(node)
-        except InputError as error:
-            faults.append(InputError(f"node {name}: {error.what}", field=error.field))
-    return found, faults
-
-
 def _add_late_faults(
     survey: CensusReader,
     others: ClusterObjects,
-    here: _SettingsAudit,
+    here: AuditResult,
     usage: Mapping[str, MeasuredUsage],
     *,
     is_live: bool,
 ) -> None:
     """What is missing, wrong or there twice, once all is known."""
-    for place, name, what, field in sorted(here.tallies.unreadable):
+    for place, name, what, field in sorted(here.totals.unreadable):
         survey.add_fault_at(place, f"{name}: {what}", field)
     survey.report_duplicates()
     missing = [node for node in here.audit.nodes if node.name not in others.nodes]
@@ -294,7 +258,7 @@ def _add_late_faults(
         pods = pluralize(unread.pods, "pod")
         what = f"node {unread.name} was not read: {pods} audited without its memory"
         survey.add_fault(InputError(what))
-    strangers = sorted(usage.keys() - here.tallies.matched)
+    strangers = sorted(usage.keys() - here.totals.matched)
     if strangers:
         some = ", ".join(strangers[:_MAX_NAMES])
         more = f" and {len(strangers) - _MAX_NAMES:,} more" if len(strangers) > _MAX_NAMES else ""
@@ -321,14 +285,10 @@ def _parse_compare(compare: str, wanted: SettingsOptions) -> SettingsOptions:
     return msgspec.structs.replace(wanted, **changes)
 
 
-def _compare(title: str, here: _SettingsAudit, there: _SettingsAudit) -> ReportComparison:
-    changed = {name: node.changed for name, node in there.tallies.nodes.items() if node.changed}
+def _compare(title: str, here: AuditResult, there: AuditResult) -> ReportComparison:
+    changed = {name: node.changed for name, node in there.totals.nodes.items() if node.changed}
     findings = (here.findings, there.findings)
     return ReportComparison(title, compare_audits(here.audit, there.audit, findings, changed))
-
-
-def _display_settings(under: ResolvedSettings) -> AuditSettings:
-    return AuditSettings(str(under.settings.release), under.settings.policy, under.settings.factor)
 
 
 def _kind_notes(others: ClusterObjects) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from memqos.findings.catalogue import (
+    HARD_PROTECTION_SHARE,
     NUMA_POD_LEVEL,
     PLAN_PODS,
     PLAN_REFUSED,
@@ -30,7 +31,6 @@ _MEMORY_QOS: Final = frozenset({"memory.min", "memory.low", "memory.high"})
 # The slice:prefix:name form is for runtimes with the systemd driver; one with cgroupfs creates it
 # literally, as a cgroup of that name (containerd podsandbox/helpers_linux.go, getCgroupsPath).
 _SYSTEMD_STYLE_NAMES: Final = (":cri-containerd:", ":crio:")
-_HARD_PROTECTION_SHARE: Final = 0.9
 
 
 def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
@@ -124,7 +124,7 @@ def check_hard_protection(facts: NodeFacts) -> Iterator[Finding]:
         if path.count("/") == 1 and "memory.min" in files
     }
     total = sum(claims.values())
-    if total < memory * _HARD_PROTECTION_SHARE:
+    if total < memory * HARD_PROTECTION_SHARE:
         return
     yield Finding(
         TREE_MEMORY_MIN.id,

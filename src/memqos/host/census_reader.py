@@ -6,11 +6,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from memqos.audit.census import BlockPosition, Census, ClusterObjects, MeasuredUsage
+from memqos.audit.pod_counter import CountRequest
 from memqos.audit.totals import ClusterTotals
 from memqos.cluster.eviction_signals import working_set
 from memqos.cluster.usage_report import read_usage_report
 from memqos.errors import InputError
-from memqos.host.census_workers import CensusWorkers, CountSettings, QuickResult
+from memqos.host.census_workers import CensusWorkers, QuickResult
 from memqos.host.dumps import DumpBlock, DumpSource, Restart, YamlFile, block_text, dump_of
 from memqos.host.manifest_files import load_files
 from memqos.host.snapshots import snapshot_cgroup_names
@@ -79,9 +80,11 @@ class CensusReader:
         """What was read besides pods, by whomever."""
         return self._workers.cluster_objects()
 
-    def count_pods(self, order: CountSettings) -> ClusterTotals:
+    def count_pods(self, request: CountRequest) -> ClusterTotals:
         """All pods added up, but those whose UID another one has."""
-        return self._workers.count_pods(order._replace(dropped=self._duplicates))
+        return self._workers.count_pods(
+            msgspec.structs.replace(request, duplicates=self._duplicates)
+        )
 
     def report_duplicates(self) -> None:
         """List pods that are there twice as faults."""
