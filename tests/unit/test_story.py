@@ -44,13 +44,33 @@ def chapter(*records: FlightRecord, node: tuple[FlightRecord, ...] = ()) -> Chap
 
 
 def level(second: int, current: int, **more: int) -> LevelRecord:
-    return LevelRecord(second * SECOND, current * MI, current * MI, max=512 * MI, **more)
+    return LevelRecord(
+        second * SECOND, current=current * MI, anon=current * MI, max=512 * MI, **more
+    )
 
 
 EPISODE = (
     level(0, 470, high=486 * MI),
-    ThrottleRecord(10 * SECOND, 5 * SECOND, False, 100, 600, 486 * MI, 480 * MI, 0),
-    ThrottleRecord(65 * SECOND, 5 * SECOND, True, 2_114, 660, 512 * MI, MI, 0),
+    ThrottleRecord(
+        10 * SECOND,
+        since=5 * SECOND,
+        is_over=False,
+        events=100,
+        full=600,
+        high=486 * MI,
+        anon=480 * MI,
+        swap_room=0,
+    ),
+    ThrottleRecord(
+        65 * SECOND,
+        since=5 * SECOND,
+        is_over=True,
+        events=2_114,
+        full=660,
+        high=512 * MI,
+        anon=MI,
+        swap_room=0,
+    ),
 )
 
 
@@ -125,7 +145,9 @@ def test_the_guard_has_not_throttled_anybody() -> None:
     planned = WriteRecord(
         0, "memory.high", "max", str(486 * MI), "high/above-request", "from a share on"
     )
-    step = GuardRecord(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
+    step = GuardRecord(
+        15 * SECOND, kind="widen", old=486 * MI, new=492 * MI, step=1, steps=4, events=80, full=660
+    )
     widened = WriteRecord(
         16 * SECOND, "memory.high", str(486 * MI), str(492 * MI), "high/guard", ""
     )
@@ -134,7 +156,7 @@ def test_the_guard_has_not_throttled_anybody() -> None:
 
 
 def test_the_last_step_back_to_the_plan_is_told_once() -> None:
-    back = GuardRecord(15 * SECOND, "narrow", 492 * MI, 486 * MI, 0, 4)
+    back = GuardRecord(15 * SECOND, kind="narrow", old=492 * MI, new=486 * MI, step=0, steps=4)
     written = WriteRecord(
         16 * SECOND, "memory.high", str(492 * MI), str(486 * MI), "high/above-request"
     )
@@ -145,25 +167,52 @@ def test_the_last_step_back_to_the_plan_is_told_once() -> None:
 
 def test_who_was_stuck_is_told_of_the_guard_unless_it_was_there() -> None:
     assert any("the guard" in remedy for remedy in chapter(*EPISODE).remedies)
-    step = GuardRecord(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
+    step = GuardRecord(
+        15 * SECOND, kind="widen", old=486 * MI, new=492 * MI, step=1, steps=4, events=80, full=660
+    )
     assert not any("the guard" in remedy for remedy in told(*EPISODE, step).remedies)
 
 
 def test_with_swap_left_or_page_cache_to_reclaim_nobody_is_said_to_be_stuck() -> None:
-    spared = ThrottleRecord(10 * SECOND, 5 * SECOND, True, 9, 10, 486 * MI, 480 * MI, 300 * MI)
+    spared = ThrottleRecord(
+        10 * SECOND,
+        since=5 * SECOND,
+        is_over=True,
+        events=9,
+        full=10,
+        high=486 * MI,
+        anon=480 * MI,
+        swap_room=300 * MI,
+    )
     assert "nothing was left" not in chapter(level(0, 470), spared).evidence[1]
-    cached = ThrottleRecord(10 * SECOND, 5 * SECOND, True, 9, 10, 486 * MI, 100 * MI, 0)
+    cached = ThrottleRecord(
+        10 * SECOND,
+        since=5 * SECOND,
+        is_over=True,
+        events=9,
+        full=10,
+        high=486 * MI,
+        anon=100 * MI,
+        swap_room=0,
+    )
     assert "nothing was left" not in chapter(level(0, 470), cached).evidence[1]
 
 
 def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
     up = [
         GuardRecord(
-            step * 5 * SECOND, "widen", (480 + step) * MI, (481 + step) * MI, step, 4, 80, 660
+            step * 5 * SECOND,
+            kind="widen",
+            old=(480 + step) * MI,
+            new=(481 + step) * MI,
+            step=step,
+            steps=4,
+            events=80,
+            full=660,
         )
         for step in (1, 2, 3)
     ]
-    down = GuardRecord(99 * SECOND, "narrow", 484 * MI, 483 * MI, 2, 4)
+    down = GuardRecord(99 * SECOND, kind="narrow", old=484 * MI, new=483 * MI, step=2, steps=4)
     first, second = told(*up, down).chapters
     assert first.what == (
         "the guard widened memory.high from 481Mi to 484Mi, step 3 of 4, in 3 steps within 10 s"
@@ -172,8 +221,10 @@ def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
 
 
 def test_the_ends_of_the_guards_way_have_names() -> None:
-    up = GuardRecord(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
-    down = GuardRecord(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
+    up = GuardRecord(
+        5 * SECOND, kind="widen", old=480 * MI, new=512 * MI, step=4, steps=4, events=80, full=660
+    )
+    down = GuardRecord(99 * SECOND, kind="narrow", old=488 * MI, new=480 * MI, step=0, steps=4)
     first, second = told(up, down).chapters
     assert first.what == "the guard widened memory.high from 480Mi to 512Mi = memory.max"
     assert second.what == "the guard narrowed memory.high from 488Mi to 480Mi, as planned"
@@ -185,7 +236,16 @@ def test_of_several_episodes_the_worst_says_which_limit_is_enough() -> None:
         start = 1000 * number
         records += [
             level(start + 1, used, high=486 * MI),
-            ThrottleRecord((start + 9) * SECOND, start * SECOND, True, 9, 10, 486 * MI, 0, 0),
+            ThrottleRecord(
+                (start + 9) * SECOND,
+                since=start * SECOND,
+                is_over=True,
+                events=9,
+                full=10,
+                high=486 * MI,
+                anon=0,
+                swap_room=0,
+            ),
         ]
     limits = [each for each in told(*records).remedies if "memory limit of about" in each]
     assert limits == [
@@ -194,8 +254,10 @@ def test_of_several_episodes_the_worst_says_which_limit_is_enough() -> None:
 
 
 def test_what_a_rule_says_is_said_once() -> None:
-    first = GuardRecord(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
-    second = GuardRecord(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
+    first = GuardRecord(
+        5 * SECOND, kind="widen", old=480 * MI, new=512 * MI, step=4, steps=4, events=80, full=660
+    )
+    second = GuardRecord(99 * SECOND, kind="narrow", old=488 * MI, new=480 * MI, step=0, steps=4)
     lines = [line for line in story_text(told(first, second)) if "rule high/guard" in line]
     assert [line == "  rule high/guard" for line in lines] == [False, True]
 
@@ -246,7 +308,9 @@ def test_a_kill_says_what_the_victim_counted_as_and_how_it_came_to_it() -> None:
 
 
 def test_page_cache_that_its_own_protection_kept_from_being_reclaimed_is_blamed() -> None:
-    full = LevelRecord(90 * SECOND, 510 * MI, 200 * MI, 300 * MI, min=512 * MI, max=512 * MI)
+    full = LevelRecord(
+        90 * SECOND, current=510 * MI, anon=200 * MI, file=300 * MI, min=512 * MI, max=512 * MI
+    )
     found = chapter(APPEARED, full, kill(oom_cgroup=POD))
     assert found.rule == "min/protects-own-cache"
     assert "300Mi of page cache could not be reclaimed" in found.evidence[-1]
@@ -321,7 +385,7 @@ def test_damage_is_noted() -> None:
 
 def test_a_story_over_midnight_tells_the_date_with_every_time() -> None:
     late = 86_399 * SECOND
-    story = told(LevelRecord(late, MI), EvictionRecord(late + 5 * SECOND, "Evicted", ""))
+    story = told(LevelRecord(late, current=MI), EvictionRecord(late + 5 * SECOND, "Evicted", ""))
     assert "1970-01-02 00:00:04  evicted by the kubelet" in list(story_text(story))
 
 

@@ -18,7 +18,7 @@ class SecondReading(msgspec.Struct, frozen=True):
     cgroups: dict[str, dict[str, str]]
 
 
-class PlanFacts(msgspec.Struct, frozen=True):
+class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What Kubernetes would have the node be."""
 
     names: CgroupNames

@@ -32,7 +32,7 @@ _RAISE_LIMIT_FIX: Final = (
 )
 
 
-class _HighState(msgspec.Struct, frozen=True):
+class _HighState(msgspec.Struct, frozen=True, kw_only=True):
     """A cgroup with a memory.high and how it fares."""
 
     path: str
@@ -117,14 +117,14 @@ def _cgroups_with_high(facts: NodeFacts) -> Iterator[_HighState]:
             rate = max(0, now - events) / facts.later.seconds
         some, full = _stall_shares(files, later, facts.later.seconds if facts.later else 0)
         yield _HighState(
-            path,
-            high,
-            events if now is None else now,
-            rate,
-            some,
-            full,
-            file_number(files, "memory.current"),
-            parse_keyed(files.get("memory.stat", "")).get("anon"),
+            path=path,
+            high=high,
+            events=events if now is None else now,
+            rate=rate,
+            some=some,
+            full=full,
+            usage=file_number(files, "memory.current"),
+            anon=parse_keyed(files.get("memory.stat", "")).get("anon"),
             may_swap=bool(facts.machine.swap) and file_number(files, "memory.swap.max") != 0,
         )
 

@@ -35,7 +35,7 @@ from memqos.plan.setting import MAX
 from memqos.units import format_bytes
 
 
-class LevelBar(msgspec.Struct, frozen=True):
+class LevelBar(msgspec.Struct, frozen=True, kw_only=True):
     """One cgroup. Bytes; None is not set, "max" no limit, "needs node" unknown without a node."""
 
     name: str

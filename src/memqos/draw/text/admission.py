@@ -25,7 +25,7 @@ from memqos.kube.shape import Part
 from memqos.release import Release
 
 
-class AdmissionReport(msgspec.Struct, frozen=True):
+class AdmissionReport(msgspec.Struct, frozen=True, kw_only=True):
     """A pod, or the replicas of a workload, and what became of them one after another."""
 
     origin: str

@@ -22,7 +22,7 @@ from memqos.release import Release
 from memqos.units import pluralize
 
 
-class FitReport(msgspec.Struct, frozen=True):
+class FitReport(msgspec.Struct, frozen=True, kw_only=True):
     """A pod and the verdicts on it; `rooms` and `verdicts` are empty where only counts matter."""
 
     origin: str

@@ -136,7 +136,7 @@ def _hint_data(hint: Hint) -> dict[str, Any]:
     return {"nodes": nodes, "preferred": hint.preferred}
 
 
-class NumaVerdict(msgspec.Struct, frozen=True):
+class NumaVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A pod, what became of it, and the node as it was left."""
 
     origin: str

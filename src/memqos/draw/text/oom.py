@@ -13,7 +13,7 @@ from memqos.units import format_bytes, pluralize
 _SHOWN_ALONG: Final = 3
 
 
-class OomKillReport(msgspec.Struct, frozen=True):
+class OomKillReport(msgspec.Struct, frozen=True, kw_only=True):
     """An order of killing, and what it rests on."""
 
     order: KillOrder

@@ -17,7 +17,7 @@ from memqos.settings.settings import KNOWS_POLICY, Settings
 from memqos.units import format_bytes, format_exact_bytes
 
 
-class PodExplanation(msgspec.Struct, frozen=True):
+class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that was read, and what Kubernetes makes of it."""
 
     origin: str
