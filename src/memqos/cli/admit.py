@@ -175,7 +175,7 @@ def _admit_pods(
             namespace=namespace,
             names=tuple(container.name for container in containers_of(pod)),
             release=release,
-            wanted=wanted,
+            replicas=wanted,
             admitted=count,
             creation=creation,
             ranges=tuple(ranges),
