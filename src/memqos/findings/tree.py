@@ -1,4 +1,4 @@
-"""Rules about the tree of cgroups and how far it is from its plan."""
+"""Rules about the tree of cgroups and how it differs from its plan."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -75,7 +75,7 @@ def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_cgroup_driver(facts: NodeFacts) -> Iterator[Finding]:
-    """Kubelet, runtime and tree should agree on who names cgroups."""
+    """Kubelet, runtime and tree should have the same cgroup driver."""
     kubepods = kubepods_in(facts.cgroups)
     places = tuple(f"{each.path}: {each.driver}, {each.below} cgroups below" for each in kubepods)
     configured = facts.configured_driver
@@ -112,7 +112,7 @@ def check_cgroup_driver(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_hard_protection(facts: NodeFacts) -> Iterator[Finding]:
-    """What is in memory.min can be reclaimed from nobody; if that is all, the rest is killed."""
+    """memory.min is never reclaimed: where it is nearly all memory, processes are killed."""
     memory = facts.machine.memory
     if memory is None:
         return
@@ -161,7 +161,7 @@ def check_stale_values(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_differing_values(facts: NodeFacts) -> Iterator[Finding]:
-    """What else is not as planned."""
+    """Other values that differ from the plan."""
     if facts.planned is None or facts.planned.memory_qos is None or not facts.pods:
         return
     changes = [
@@ -183,7 +183,7 @@ def check_differing_values(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_plan_inputs(facts: NodeFacts) -> Iterator[Finding]:
-    """What could not be judged for want of a plan."""
+    """What could not be judged without a plan."""
     if facts.not_planned is not None:
         yield Finding(
             PLAN_REFUSED.id,
@@ -219,7 +219,7 @@ def check_plan_inputs(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_unresolved_cgroups(facts: NodeFacts) -> Iterator[Finding]:
-    """Pods and containers without a cgroup to call theirs, and the other way round."""
+    """Pods and containers without a cgroup, and cgroups without a pod."""
     if facts.planned is None or not facts.pods:
         return
     for missing in facts.planned.tree.unresolved:
@@ -251,7 +251,7 @@ def _is_left_behind(change: Change) -> bool:
 
 
 def check_numa_alignment(facts: NodeFacts) -> Iterator[Finding]:
-    """Guaranteed pods with pod-level resources look aligned under Static, and are not."""
+    """Guaranteed pods with pod-level resources are not aligned by a Static Memory Manager."""
     for pod in () if facts.planned is None else facts.planned.unaligned:
         yield Finding(
             NUMA_POD_LEVEL.id,

@@ -1,7 +1,7 @@
-"""The flight recorder's records: what each says, and how they lie in a file.
+"""The flight recorder's records: what each means, and the format of its files.
 
 A file starts with a line that names the format. Then come frames: a mark, the length of a payload,
-its checksum, the payload in MessagePack. The first payload says whom the file is about. A frame
+its checksum, the payload in MessagePack. The first payload is the subject of the file. A frame
 that was cut off or damaged is skipped: reading goes on with the next one that is whole.
 
 Times are milliseconds since 1970 by a clock that nobody sets (`RecordClock`), amounts are bytes,
@@ -38,7 +38,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Subject(_Record, frozen=True, tag="w"):
-    """Whom a file is about; all names are empty for the node itself."""
+    """The container that a file is about; all names are empty for the node itself."""
 
     namespace: str = ""
     pod: str = ""
@@ -214,7 +214,7 @@ FlightRecord = (
 
 
 class DecodedRecords(msgspec.Struct, frozen=True):
-    """What a file says."""
+    """The records of a file."""
 
     who: Subject | None
     records: tuple[FlightRecord, ...]

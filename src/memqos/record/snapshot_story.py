@@ -1,4 +1,4 @@
-"""The stories of containers out of a snapshot: its records, one look at cgroups, pod status."""
+"""The stories of containers in a snapshot: from its records, its cgroups and pod status."""
 
 import binascii
 from base64 import b64decode
@@ -68,7 +68,7 @@ class SnapshotStory(NamedTuple):
     recording: Recording
     story: Story
     has_records: bool
-    """Whether there is more to it than one look."""
+    """Whether it has records in addition to one reading."""
 
 
 def snapshot_stories(

@@ -83,12 +83,12 @@ def _throttle_chapters(facts: RecordIndex, planned: PlanLookup) -> Iterator[Chap
     episodes: dict[int, list[ThrottleRecord]] = {}
     for record in facts.records_of(ThrottleRecord):
         episodes.setdefault(record.since, []).append(record)
-    seen = [
+    throttled = [
         _throttle_episode(facts, since, records, planned) for since, records in episodes.items()
     ]
     # One limit is enough for all of them.
-    most = max((enough for *_, enough in seen if enough is not None), default=None)
-    for chapter, peak, enough in seen:
+    most = max((enough for *_, enough in throttled if enough is not None), default=None)
+    for chapter, peak, enough in throttled:
         larger: tuple[str, ...] = ()
         if enough is not None and enough == most:
             larger, most = (_larger_limit(enough, peak),), None
@@ -138,8 +138,8 @@ def _throttle_episode(
 
 def _last_throttled(facts: RecordIndex, begun: ThrottleRecord) -> int:
     """When an episode of which no end is recorded was last seen."""
-    seen = [each.at for each in facts.levels if each.at >= begun.at and each.high_events]
-    return max(seen, default=begun.at)
+    times = [each.at for each in facts.levels if each.at >= begun.at and each.high_events]
+    return max(times, default=begun.at)
 
 
 def _sufficient_limit(high: int, limit: int | None, peak: int) -> int | None:

@@ -307,7 +307,7 @@ def _tip(x: float, y: float) -> Markup:
     return el("path", d=f"M{coordinate(x)} {coordinate(y)}l-4 -7h8Z", class_="ink")
 
 
-# What a bar says
+# The texts of a bar
 
 
 def _values(bar: LevelBar, names: Iterable[str]) -> dict[str, int | str | None]:

@@ -91,7 +91,7 @@ def node_bars(
             block = holding.block
             rest = block.size
             for i in block.nodes:
-                # A state says how much of each node is held, not by whom: filled in its order.
+                # A state has how much of each node is held, not by which pod: filled in its order.
                 part = min(rest, left.get((i, block.type), 0))
                 if part:
                     rest -= part

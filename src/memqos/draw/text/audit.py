@@ -96,7 +96,7 @@ def _measure_text(measure: Measure, amount: int) -> str:
 
 
 def text_bar(share: float, width: int = _BAR_WIDTH) -> str:
-    """A bar as long as its share, in eighths of a sign; past the end it says so."""
+    """A bar as long as its share, in eighths of a character; past the end it has an arrow."""
     eighths = min(round(share * width * 8), width * 8)
     full, rest = divmod(max(eighths, 1 if share > 0 else 0), 8)
     text = "█" * full + (_EIGHTHS[rest] if rest else "")

@@ -1,4 +1,4 @@
-"""Findings as a person reads them, and as data."""
+"""Findings and rules as text, and as data."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ SEVERITY_NOUNS: Final[dict[Severity, tuple[str, str]]] = {
 
 
 def findings_text(findings: Sequence[Finding]) -> list[str]:
-    """What was found, what tells so, and what helps."""
+    """Each finding with its evidence and fix, and a summary."""
     lines: list[str] = []
     for finding in findings:
         lines.append(f"{finding.severity:7}  {finding.rule}  {finding.where}")
