@@ -440,6 +440,11 @@ def test_a_program_audits_decoded_objects() -> None:
         ("requested 15Gi", "offered 14Gi")
     ]
     assert not audit_objects(objects, settings(), rules=["pod/invalid"]).findings
+    typed = [msgspec.convert(pod, Pod) for pod in pods]
+    assert (
+        audit_objects([*typed, msgspec.convert(node, Node), metrics], settings(), usage=usage).audit
+        == result.audit
+    )
 
 
 def test_an_object_that_cannot_be_read_does_not_stop_an_audit() -> None:

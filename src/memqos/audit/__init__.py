@@ -25,6 +25,7 @@ import msgspec
 from memqos.audit.census import (
     BlockPosition,
     Census,
+    ClusterObject,
     ClusterObjects,
     MeasuredUsage,
     collect_objects,
@@ -37,6 +38,7 @@ from memqos.audit.totals import ClusterTotals
 from memqos.errors import InputError
 from memqos.findings.finding import Finding
 from memqos.kube.kubelet import KubeletConfiguration, with_defaults
+from memqos.kube.pod import Pod
 from memqos.manifests.dumps.text import DumpedText
 from memqos.settings.settings import Settings
 
@@ -54,7 +56,7 @@ class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit_objects(
-    objects: Iterable[Mapping[str, Any]],
+    objects: Iterable[dict[str, Any] | Pod | ClusterObject],
     settings: Settings,
     *,
     kubelet: KubeletConfiguration | None = None,
@@ -63,19 +65,19 @@ def audit_objects(
 ) -> AuditResult:
     """Audit Kubernetes objects: Pods, Nodes, LimitRanges, ResourceQuotas, PodMetrics, lists.
 
-    They are decoded JSON, in any order; other kinds are skipped. `kubelet` is the configuration of
-    all nodes; without it what they reserve is estimated from their status. `usage` is by
-    namespace/name, in addition to the PodMetrics. An object that cannot be read becomes a fault,
-    and the others are audited.
+    They are decoded JSON or memqos's own types, in any order; other kinds are skipped. `kubelet` is
+    the configuration of all nodes; without it what they reserve is estimated from their status.
+    `usage` is by namespace/name, in addition to the PodMetrics. An object that cannot be read
+    becomes a fault, and the others are audited.
     """
     census = Census()
     first: set[str] = set()
     duplicates: dict[BlockPosition, str] = {}
     faults: list[InputError] = []
     for index, each in enumerate(objects):
-        text = DumpedText(msgspec.json.encode(each), 1, 1)
+        data = each if isinstance(each, dict) else _with_kind(each)
         try:
-            uids = census.read_object((0, index), text, "")
+            uids = census.read_object((0, index), DumpedText(msgspec.json.encode(data), 1, 1), "")
         except InputError as error:
             faults.append(_fault_in(index, error.what, error.field, error.hint))
             continue
@@ -138,6 +140,10 @@ def audit_cluster(
         totals=totals,
         faults=(*faults, *more),
     )
+
+
+def _with_kind(each: Pod | ClusterObject) -> dict[str, Any]:
+    return {**msgspec.to_builtins(each), "kind": type(each).__name__}
 
 
 def _fault_in(
