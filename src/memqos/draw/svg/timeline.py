@@ -278,22 +278,22 @@ def _legend(timelines: Sequence[Timeline], top: float) -> Markup:
     parts: list[Markup] = []
     points = [point for timeline in timelines for point in timeline.points]
     spans = {span.kind for timeline in timelines for span in timeline.episodes}
-    for look, words, there in (
+    for look, words, is_drawn in (
         ("usage", "in use", bool(points)),
         ("at-high dashed", "memory.high", any(point.high is not None for point in points)),
         ("at-max", "memory.max", any(point.max is not None for point in points)),
     ):
-        if there:
+        if is_drawn:
             parts.append(svg_line(look, x, top + 6, x + 22, top + 6))
             parts.append(svg_text(x + 28, top + 10, "ink", words))
             x += 28 + text_width(words, SMALL_FONT) + 14
-    for kind, words, there in (
+    for kind, words, is_drawn in (
         ("min", "memory.min", any(point.min for point in points)),
         ("low", "memory.low", any(point.low > point.min for point in points)),
         ("high", "throttled", "throttled" in spans),
         ("gap", "not recorded", "gap" in spans),
     ):
-        if there:
+        if is_drawn:
             parts.append(_shade(kind, f"M{coordinate(x)} {coordinate(top)}h22v12h-22Z", words))
             parts.append(svg_text(x + 28, top + 10, "ink", words))
             x += 28 + text_width(words, SMALL_FONT) + 14

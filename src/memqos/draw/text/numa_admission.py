@@ -226,7 +226,7 @@ def verdict_data(
         "nodes": None if outcome.nodes is None else list(outcome.nodes),
         "why": [*refusal_sentences(outcome, verdict.state)],
         "room": [
-            msgspec.to_builtins(room) for room in largest_fits(verdict.state.nodes, outcome.sizes)
+            msgspec.to_builtins(fit) for fit in largest_fits(verdict.state.nodes, outcome.sizes)
         ],
     }
     if verdict.advice is not None:
