@@ -8,17 +8,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memqos.audit.pod_counter import NodeSizes
+from memqos.audit.node_memory import NodeMemory
+from memqos.audit.pod_counter import CountRequest
 from memqos.audit.totals import ClusterTotals
 from memqos.host import dumps
 from memqos.host.census_reader import CensusReader
-from memqos.host.census_workers import CountSettings
 from memqos.host.dumps import dump_of
 from memqos.release import Release
 from memqos.settings.settings import Settings
 
 TERMS = Settings(Release.of("1.37", {"MemoryQoS": True}), 0.8, "TieredReservation")
-SIZES = NodeSizes({"n0": (8 << 30, 7 << 30), "n1": (4 << 30, 4 << 30)}, 4096)
+NODES = {
+    "n0": NodeMemory(8 << 30, 7 << 30, 7 << 30),
+    "n1": NodeMemory(4 << 30, 4 << 30, 4 << 30),
+}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -92,7 +95,12 @@ def tallied(*files: Path, jobs: int = 1) -> ClusterTotals:
         survey.read(dump_of(str(file)) for file in files)
         assert not survey.faults
         found = survey.count_pods(
-            CountSettings(TERMS, SIZES, {}, survey.cluster_objects().usage, rows=True)
+            CountRequest(
+                settings=TERMS,
+                nodes=NODES,
+                usage=survey.cluster_objects().usage,
+                with_rows=True,
+            )
         )
     found.pod_rows.sort()
     found.unreadable.sort()
@@ -171,6 +179,6 @@ def test_of_a_dump_cut_anywhere_only_what_is_cut_is_missing(
         partial = b""
     with CensusReader(1, {}, lambda size, objects: None) as survey:
         survey.read([dump_of(str(file))])
-        found = survey.count_pods(CountSettings(TERMS, SIZES, {}, {}))
+        found = survey.count_pods(CountRequest(settings=TERMS, nodes=NODES))
     assert sum(node.pods for node in found.nodes.values()) == whole
     assert len(survey.faults) == bool(partial)

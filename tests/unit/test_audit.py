@@ -8,16 +8,13 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json
 
+import memqos.audit
+from memqos.audit import audit_objects
 from memqos.audit.census import Census, MeasuredUsage, collect_objects
-from memqos.audit.cluster_audit import (
-    Audit,
-    NodeMemory,
-    NodeMemoryEstimator,
-    audit_cluster,
-    node_sizes,
-)
+from memqos.audit.cluster_audit import Audit, audit_totals
 from memqos.audit.comparison import compare_audits
-from memqos.audit.pod_counter import count_pods
+from memqos.audit.node_memory import NodeMemory, NodeMemoryEstimator
+from memqos.audit.pod_counter import CountRequest, count_pods
 from memqos.audit.pod_specs import SpecCache, SpecMemory
 from memqos.audit.rules import judge_cluster, select_rules
 from memqos.audit.totals import NodeTotals
@@ -47,7 +44,7 @@ CASES = ROOT / "tests" / "conformance" / "cases" / "pod_semantics.jsonl"
 NODE = NodeMemory(16 * GI, 15 * GI, 14 * GI)
 
 
-def terms(release: str = "1.36", policy: Policy = "TieredReservation") -> Settings:
+def settings(release: str = "1.36", policy: Policy = "TieredReservation") -> Settings:
     return Settings(Release.of(release, {"MemoryQoS": True}), 0.9, policy)
 
 
@@ -91,15 +88,14 @@ def audited(
     under: Settings | None = None,
     nodes: dict[str, NodeMemory] | None = None,
 ) -> Audit:
-    under = under or terms()
+    under = under or settings()
     census = census_of(objects)
     for pod, containers in (usage or {}).items():
         census.add_usage(f"a/{pod}", containers)
     nodes = {"n": NODE} if nodes is None else nodes
-    sizes = node_sizes(nodes, 4096)
-    found = count_pods(census, SpecCache(census.spec_texts, under), sizes, census.usage, {})
+    totals = count_pods(census, CountRequest(settings=under, nodes=nodes, usage=census.usage))
     others = collect_objects(census.other_objects, census.usage)
-    audit, faults = audit_cluster(found, under, nodes, others.limit_ranges, others.quotas)
+    audit, faults = audit_totals(totals, under, nodes, others.limit_ranges, others.quotas)
     assert not faults
     return audit
 
@@ -119,8 +115,8 @@ def recorded() -> list[Pod]:
 
 @pytest.mark.parametrize("release", ["1.22", "1.27", "1.34", "1.36", "1.38"])
 @pytest.mark.parametrize("policy", ["None", "TieredReservation", "HardReservation"])
-def test_the_brief_plan_has_the_numbers_of_the_full_one(release: str, policy: Policy) -> None:
-    unknown = terms(release, policy)
+def test_the_summary_of_a_plan_has_the_values_of_the_full_one(release: str, policy: Policy) -> None:
+    unknown = settings(release, policy)
     node = msgspec.structs.replace(unknown, memory_capacity=64 * GI, memory_allocatable=60 * GI)
     for pod in recorded():
         shape = semantics(pod, node).shape
@@ -141,7 +137,7 @@ def test_the_brief_plan_has_the_numbers_of_the_full_one(release: str, policy: Po
 
 
 def test_an_abridged_pod_has_the_values_of_the_whole_one() -> None:
-    under = msgspec.structs.replace(terms("1.38"), memory_capacity=64 * GI)
+    under = msgspec.structs.replace(settings("1.38"), memory_capacity=64 * GI)
     for pod in recorded():
         text = msgspec.json.encode(pod)
         dumped = object_decoder.decode(text)
@@ -168,7 +164,9 @@ def test_pods_are_alike_only_if_their_abridged_texts_are() -> None:
                 names = container_names(dumped)
                 key, text = likeness(dumped, names), encode_abridged(dumped, names)
                 first = pod_decoder.decode(texts.setdefault(key, text))
-                assert semantics(first, terms()) == semantics(pod_decoder.decode(text), terms())
+                assert semantics(first, settings()) == semantics(
+                    pod_decoder.decode(text), settings()
+                )
     assert len(texts) > 100
 
 
@@ -191,7 +189,7 @@ def test_sums_of_a_node_are_those_of_its_pods() -> None:
 
 @pytest.mark.parametrize("policy", ["TieredReservation", "HardReservation"])
 @pytest.mark.parametrize("release", ["1.27", "1.36", "1.38"])
-def test_what_is_protected_unasked_is_what_the_kernel_gives(release: str, policy: Policy) -> None:
+def test_unrequested_protection_is_what_the_kernel_gives(release: str, policy: Policy) -> None:
     pods = {
         "g0": (asks("1Gi", "1Gi") | {"limits": {"cpu": "1", "memory": "1Gi"}}, 600 * MI),
         "g1": (asks("1Gi", "1Gi") | {"limits": {"cpu": "1", "memory": "1Gi"}}, 1024 * MI),
@@ -201,7 +199,7 @@ def test_what_is_protected_unasked_is_what_the_kernel_gives(release: str, policy
         "e0": ({}, 700 * MI),
         "e1": ({}, 90 * MI),
     }
-    under = terms(release, policy)
+    under = settings(release, policy)
     audit = audited(
         [running(name, each) for name, (each, _) in pods.items()],
         {name: {"c0": used} for name, (_, used) in pods.items()},
@@ -214,7 +212,7 @@ def test_what_is_protected_unasked_is_what_the_kernel_gives(release: str, policy
     for (name, (_, used)), text in zip(pods.items(), texts, strict=True):
         numbers = SpecCache([text], under).on_nodes(None, None)[0]
         assert isinstance(numbers, SpecMemory)
-        above = {"Guaranteed": "", "Burstable": "/b", "BestEffort": "/e"}[numbers.brief.qos]
+        above = {"Guaranteed": "", "Burstable": "/b", "BestEffort": "/e"}[numbers.summary.qos]
         claims[f"/k{above}/{name}"] = Claim(numbers.min, numbers.low, used)
         burstable += used if above == "/b" else 0
         besteffort += used if above == "/e" else 0
@@ -228,7 +226,7 @@ def test_what_is_protected_unasked_is_what_the_kernel_gives(release: str, policy
     claims["/k/e"] = Claim(0, 0, besteffort)
     honoured = effective(claims, recursive=True, page_size=4096)
     pages = 8 * 4096
-    for knob, own in (("min", node.unasked_min), ("low", node.unasked_low)):
+    for knob, own in (("min", node.unrequested_min), ("low", node.unrequested_low)):
         kernel = {
             path.rpartition("/")[2]: getattr(each, knob).unclaimed
             for path, each in honoured.items()
@@ -290,7 +288,7 @@ def test_a_pod_the_release_would_refuse_is_found() -> None:
     assert "must be less than or equal to memory limit" in finding.evidence[0]
 
 
-def test_a_resize_that_is_not_granted_yet_is_not_in_force() -> None:
+def test_a_resize_that_is_not_granted_yet_has_no_effect() -> None:
     pod = running("p", asks("2Gi", "4Gi"))
     now = {"requests": {"memory": "1Gi"}, "limits": {"memory": "4Gi"}}
     pod["status"]["containerStatuses"] = [{"name": "c0", "resources": now}]
@@ -332,13 +330,11 @@ def test_containers_that_peak_apart_could_share_a_request() -> None:
 
 def _found_in(census: Census, rule: str) -> list[Finding]:
     nodes = {"n": NODE}
-    tallies = count_pods(
-        census, SpecCache(census.spec_texts, terms()), node_sizes(nodes, 4096), census.usage, {}
-    )
-    return found(audit_cluster(tallies, terms(), nodes, [], [])[0], rule)
+    totals = count_pods(census, CountRequest(settings=settings(), nodes=nodes, usage=census.usage))
+    return found(audit_totals(totals, settings(), nodes, [], [])[0], rule)
 
 
-def test_a_namespace_without_defaults_is_told_only_if_it_needs_them() -> None:
+def test_a_namespace_without_defaults_is_found_only_if_it_needs_them() -> None:
     bare = running("p", {})
     limits = {"kind": "LimitRange", "metadata": {"namespace": "a", "name": "l"}}
     defaults = {"spec": {"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]}}
@@ -360,7 +356,7 @@ def test_a_quota_with_little_left_is_found() -> None:
 
 def test_nodes_that_hold_too_much_are_found() -> None:
     many = [running(f"p{number}", asks("3Gi", "8Gi")) for number in range(5)]
-    audit = audited(many, {f"p{n}": {"c0": 2700 * MI} for n in range(5)}, terms("1.27"))
+    audit = audited(many, {f"p{n}": {"c0": 2700 * MI} for n in range(5)}, settings("1.27"))
     assert found(audit, "node/overcommitted")[0].evidence == ("requested 15Gi", "offered 14Gi")
     assert found(audit, "node/hard-protection")
     assert found(audit, "node/limits")
@@ -371,9 +367,9 @@ def test_nodes_that_hold_too_much_are_found() -> None:
 
 def test_memory_low_is_lost_below_a_level_that_has_none() -> None:
     pods = [running("p", asks("1Gi", "2Gi"))]
-    (finding,) = found(audited(pods, under=terms("1.36")), "node/lost-low")
+    (finding,) = found(audited(pods, under=settings("1.36")), "node/lost-low")
     assert finding.evidence == ("Burstable pods claim 1Gi of memory.low, in vain",)
-    assert not found(audited(pods, under=terms("1.37")), "node/lost-low")
+    assert not found(audited(pods, under=settings("1.37")), "node/lost-low")
 
 
 def test_rules_are_chosen_by_id_and_by_group() -> None:
@@ -387,16 +383,16 @@ def test_a_node_says_what_it_has_before_evictions() -> None:
     stated = {"capacity": {"memory": "16Gi"}, "allocatable": {"memory": "14Gi"}}
     node = msgspec.convert({"metadata": {"name": "n"}, "status": stated}, Node)
     config = with_defaults({}, 36)
-    told = NodeMemoryEstimator(config, terms(), exact=False).memory_of(node)
-    assert told == NodeMemory(16 * GI, 14 * GI + 100 * MI, 14 * GI)
-    assert NodeMemoryEstimator(config, terms(), exact=True).memory_of(node).enforced == 16 * GI
+    memory = NodeMemoryEstimator(config, settings(), exact=False).memory_of(node)
+    assert memory == NodeMemory(16 * GI, 14 * GI + 100 * MI, 14 * GI)
+    assert NodeMemoryEstimator(config, settings(), exact=True).memory_of(node).enforced == 16 * GI
 
 
 def test_two_audits_differ_by_node() -> None:
     pods = [running("p", asks("1Gi", "2Gi")), running("q", asks("1Gi", "2Gi"), node="m")]
     nodes = {"n": NODE, "m": NODE}
-    one = audited(pods, under=terms(policy="None"), nodes=nodes)
-    other = audited(pods[:1], under=terms(policy="HardReservation"), nodes={"n": NODE})
+    one = audited(pods, under=settings(policy="None"), nodes=nodes)
+    other = audited(pods[:1], under=settings(policy="HardReservation"), nodes={"n": NODE})
     differing = compare_audits(one, other, ((), ()), {"n": 1})
     assert [
         (node.name, node.change_in("min"), node.change_in("pods")) for node in differing.nodes
@@ -415,7 +411,56 @@ def test_samples_of_usage_are_kept_at_their_most() -> None:
     assert census.usage["a/p"] == MeasuredUsage(6, {"x": 3, "y": 5}, 2)
 
 
-def test_a_tally_starts_with_nothing() -> None:
+def test_totals_start_with_nothing() -> None:
     one, other = NodeTotals(), NodeTotals()
     one.evicted_first.append((1,))
     assert other.evicted_first == []
+
+
+def test_a_program_audits_decoded_objects() -> None:
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n"},
+        "status": {"capacity": {"memory": "16Gi"}, "allocatable": {"memory": "14Gi"}},
+    }
+    pods = [running(f"p{number}", asks("3Gi", "8Gi")) for number in range(5)]
+    metrics = {
+        "kind": "PodMetrics",
+        "metadata": {"namespace": "a", "name": "p0"},
+        "containers": [{"name": "c0", "usage": {"memory": "100Mi"}}],
+    }
+    usage = {"a/p1": MeasuredUsage(200 * MI, {"c0": 200 * MI})}
+    objects = [*pods, {"kind": "List", "items": [node]}, metrics, {"kind": "ConfigMap"}]
+    result = audit_objects(objects, settings(), usage=usage)
+    assert not result.faults
+    assert [(each.name, each.pods, each.usage) for each in result.audit.nodes] == [
+        ("n", 5, 300 * MI)
+    ]
+    assert [each.evidence for each in result.findings if each.rule == "node/overcommitted"] == [
+        ("requested 15Gi", "offered 14Gi")
+    ]
+    assert not audit_objects(objects, settings(), rules=["pod/invalid"]).findings
+    typed = [msgspec.convert(pod, Pod) for pod in pods]
+    assert (
+        audit_objects([*typed, msgspec.convert(node, Node), metrics], settings(), usage=usage).audit
+        == result.audit
+    )
+
+
+def test_an_object_that_cannot_be_read_does_not_stop_an_audit() -> None:
+    pod = running("p", asks("1Gi"))
+    wrong = running("q", {"requests": {"memory": "much"}})
+    result = audit_objects([pod, {"kind": "Node"}, {"kind": 1}, pod, wrong], settings())
+    assert result.audit.pods == 1
+    assert [str(fault).split(": ")[0] for fault in result.faults] == [
+        "objects[1].metadata.name",
+        "objects[2].kind",
+        "objects[3]",
+        "spec.containers[0].resources.requests[memory]",
+    ]
+
+
+def test_the_example_of_the_charter_is_true() -> None:
+    import doctest
+
+    assert doctest.testmod(memqos.audit) == (0, 6)

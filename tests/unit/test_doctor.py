@@ -55,10 +55,10 @@ def recorded(name: str, gate: str = ON, policy: Policy | None = None) -> NodeFac
         machine=observation.machine,
         cgroups=observation.cgroups,
         planned=PlanFacts(
-            cgroup_names(plan.config.driver, plan.config.cgroup_root),
-            plan.tree,
-            plan.comparison,
-            plan.settings.release.is_enabled("MemoryQoS"),
+            names=cgroup_names(plan.config.driver, plan.config.cgroup_root),
+            tree=plan.tree,
+            comparison=plan.comparison,
+            memory_qos=plan.settings.release.is_enabled("MemoryQoS"),
         ),
         pods=len(observation.pods),
     )

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from memqos.audit.census import MeasuredUsage
-from memqos.audit.pod_counter import NodeSizes
+from memqos.audit.pod_counter import CountRequest
 from memqos.audit.totals import ClusterTotals
 from memqos.errors import InputError
 from memqos.host import dumps
 from memqos.host.census_reader import CensusReader
-from memqos.host.census_workers import CountSettings
 from memqos.host.dumps import DumpBlock, DumpPart, Restart, dump_of
 from memqos.manifests.dumps.text import DumpedText, DumpLayout, Scanner, dump_layout
 from memqos.release import Release
@@ -70,7 +69,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def surveyed(*files: Path | str, jobs: int = 1) -> tuple[ClusterTotals, list[str], CensusReader]:
     with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read(dump_of(str(file)) for file in files)
-        found = survey.count_pods(CountSettings(SETTINGS, NodeSizes({}, 4096), {}, {}))
+        found = survey.count_pods(CountRequest(settings=SETTINGS, nodes={}))
         survey.report_duplicates()
         for place, name, what, field in found.unreadable:
             survey.add_fault_at(place, f"{name}: {what}", field)
@@ -206,7 +205,7 @@ def test_a_source_that_starts_again_counts_once(jobs: int, tries: int, tmp_path:
     file.write_text(lines([pod(number) for number in range(20, 40)]))
     with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read([dump_of(str(file)), Restless(tries)])
-        found = survey.count_pods(CountSettings(SETTINGS, NodeSizes({}, 4096), {}, {}))
+        found = survey.count_pods(CountRequest(settings=SETTINGS, nodes={}))
         survey.report_duplicates()
         assert count(found) == 32
         assert set(survey.cluster_objects().nodes) == {"node-0"}

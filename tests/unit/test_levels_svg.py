@@ -457,7 +457,18 @@ HOSTILE = "<script>alert('1')</script>]]>&\"\x00\x1b[31m\u202e\ufffe\ud800 🚀\
 
 
 def hostile() -> LevelsChart:
-    one = LevelBar(HOSTILE, HOSTILE, MI, GI, MI, None, 2 * MI, GI, 5, HOSTILE)
+    one = LevelBar(
+        name=HOSTILE,
+        role=HOSTILE,
+        request=MI,
+        limit=GI,
+        min=MI,
+        low=None,
+        high=2 * MI,
+        max=GI,
+        oom_score_adj=5,
+        note=HOSTILE,
+    )
     return LevelsChart(HOSTILE, HOSTILE, (one,), None)
 
 

@@ -575,7 +575,13 @@ def findings(bed: SteppedNode) -> dict[str, Finding]:
     node = observed(bed)
     plan = plan_observation(node, PlanOptions(agent=True))
     names = cgroup_names(plan.config.driver, plan.config.cgroup_root)
-    planned = PlanFacts(names, plan.tree, plan.comparison, memory_qos=False, managed=plan.managed)
+    planned = PlanFacts(
+        names=names,
+        tree=plan.tree,
+        comparison=plan.comparison,
+        memory_qos=False,
+        managed=plan.managed,
+    )
     facts = NodeFacts(
         machine=node.machine,
         cgroups=node.cgroups,

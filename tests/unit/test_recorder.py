@@ -51,7 +51,7 @@ class Time:
 
 
 def level(number: int) -> LevelRecord:
-    return LevelRecord(number * 1000, number * MI)
+    return LevelRecord(number * 1000, current=number * MI)
 
 
 def kept(folder: Path, who: Subject = WEB) -> tuple[FlightRecord, ...]:
@@ -172,7 +172,7 @@ class TestTheWallClock:
     """It may be set by days, forward and back; what is decided goes by time that has passed."""
 
     def at(self, time: Time) -> LevelRecord:
-        return LevelRecord(int((time.booted + time.now) * 1000), MI)
+        return LevelRecord(int((time.booted + time.now) * 1000), current=MI)
 
     def test_set_forward_costs_nobody_their_records(self, tmp_path: Path) -> None:
         time = Time()
@@ -234,13 +234,13 @@ class TestTheWallClock:
         recorder = RecordWriter(str(tmp_path), clock=clock)
         gone = Subject(0, "a", "gone", "u1", "c")
         for who in (WEB, gone):
-            recorder.add(who, LevelRecord(int(clock() * 1000), MI))
-            recorder.add(who, ThrottleRecord(int(clock() * 1000), int(clock() * 1000) - 500))
+            recorder.add(who, LevelRecord(int(clock() * 1000), current=MI))
+            recorder.add(who, ThrottleRecord(int(clock() * 1000), since=int(clock() * 1000) - 500))
         recorder.flush()
         first = self.at(time).at
         time.booted += set_by
         time.now += 60
-        recorder.add(WEB, LevelRecord(int(clock() * 1000), 2 * MI))
+        recorder.add(WEB, LevelRecord(int(clock() * 1000), current=2 * MI))
         recorder.flush()
         shift = set_by * 1000
         assert [each.at for each in kept(tmp_path)] == [first + shift] * 2 + [
@@ -256,7 +256,7 @@ class TestTheWallClock:
             time.boot = boot
             clock = time.clock()
             recorder = RecordWriter(str(tmp_path), clock=clock)
-            recorder.add(WEB, LevelRecord(int(clock() * 1000), MI))
+            recorder.add(WEB, LevelRecord(int(clock() * 1000), current=MI))
             recorder.flush()
             time.booted += 3600
         assert [each.at for each in kept(tmp_path)] == [
@@ -271,7 +271,7 @@ class TestTheWallClock:
         for _ in range(100):
             time.now += 60
             time.booted += 0.001
-            recorder.add(WEB, LevelRecord(int(clock() * 1000), MI))
+            recorder.add(WEB, LevelRecord(int(clock() * 1000), current=MI))
             recorder.flush()
         marks = [
             each

@@ -55,9 +55,9 @@ def reading(
     **events: int,
 ) -> MemoryReading:
     return MemoryReading(
-        second * SECOND,
-        current * MI,
-        current * MI,
+        at=second * SECOND,
+        current=current * MI,
+        anon=current * MI,
         max=200 * MI,
         high=high,
         full=full,
@@ -191,7 +191,7 @@ def test_a_container_is_recorded_from_its_cgroup_coming_to_its_going(
     chronicle.keep_only([], 9)
     assert told(chronicle) == [
         LifeRecord(1, "appeared", SCOPE),
-        LevelRecord(1, 1000, max=2000),
+        LevelRecord(1, current=1000, max=2000),
         LifeRecord(9, "vanished", SCOPE),
     ]
 
@@ -213,7 +213,9 @@ def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
     )
     chronicle.record_drift(SCOPE, "memory.high", "90", "max", "daemon-reload", 4)
     assert told(chronicle)[2:] == [
-        GuardRecord(2, "widen", 90 * MI, 95 * MI, 1, 4, 41, 660),
+        GuardRecord(
+            2, kind="widen", old=90 * MI, new=95 * MI, step=1, steps=4, events=41, full=660
+        ),
         WriteRecord(3, "memory.high", "max", "90", "high/above-request", ABOVE_REQUEST.says),
         WriteRecord(4, "memory.high", "90", "max", by="daemon-reload"),
     ]

@@ -34,23 +34,43 @@ WEB = Subject(0, "shop", "web-1", "uid-1", "app", "Burstable")
 SECOND = 1000
 
 
-def told(*records: FlightRecord, node: tuple[FlightRecord, ...] = ()) -> Story:
+def story_from(*records: FlightRecord, node: tuple[FlightRecord, ...] = ()) -> Story:
     return story_of(Recording(WEB, records), Recording(Subject(0), node) if node else None)
 
 
 def chapter(*records: FlightRecord, node: tuple[FlightRecord, ...] = ()) -> Chapter:
-    (found,) = told(*records, node=node).chapters
+    (found,) = story_from(*records, node=node).chapters
     return found
 
 
 def level(second: int, current: int, **more: int) -> LevelRecord:
-    return LevelRecord(second * SECOND, current * MI, current * MI, max=512 * MI, **more)
+    return LevelRecord(
+        second * SECOND, current=current * MI, anon=current * MI, max=512 * MI, **more
+    )
 
 
 EPISODE = (
     level(0, 470, high=486 * MI),
-    ThrottleRecord(10 * SECOND, 5 * SECOND, False, 100, 600, 486 * MI, 480 * MI, 0),
-    ThrottleRecord(65 * SECOND, 5 * SECOND, True, 2_114, 660, 512 * MI, MI, 0),
+    ThrottleRecord(
+        10 * SECOND,
+        since=5 * SECOND,
+        is_over=False,
+        events=100,
+        full=600,
+        high=486 * MI,
+        anon=480 * MI,
+        swap_room=0,
+    ),
+    ThrottleRecord(
+        65 * SECOND,
+        since=5 * SECOND,
+        is_over=True,
+        events=2_114,
+        full=660,
+        high=512 * MI,
+        anon=MI,
+        swap_room=0,
+    ),
 )
 
 
@@ -63,7 +83,7 @@ def test_an_episode_of_throttling_is_told_with_how_it_began_and_all_it_came_to()
         "nothing was left to reclaim",
     )
     assert (found.rule, found.because) == (None, "the rule is not recorded")
-    assert "  the rule is not recorded" in story_text(told(*EPISODE))
+    assert "  the rule is not recorded" in story_text(story_from(*EPISODE))
 
 
 def planned_as(value: FileValue, rule: Rule) -> PlanLookup:
@@ -105,7 +125,7 @@ def test_a_rule_recorded_beats_the_plan_and_is_no_change_where_nothing_was_writt
 
 def test_a_rule_recorded_without_its_text_has_the_one_of_its_id() -> None:
     written = WriteRecord(0, "memory.high", "max", "1", ABOVE_REQUEST.id)
-    found = [each for each in told(written, *EPISODE).chapters if each.kind == "throttled"]
+    found = [each for each in story_from(written, *EPISODE).chapters if each.kind == "throttled"]
     assert found[0].because == ABOVE_REQUEST.says
 
 
@@ -117,7 +137,7 @@ def test_an_episode_without_an_end_lasts_as_long_as_events_are_seen() -> None:
 
 def test_the_rule_that_decided_is_the_one_that_was_recorded() -> None:
     written = WriteRecord(0, "memory.high", "max", "1", "high/share-of-limit", "from a share on")
-    found = [each for each in told(written, *EPISODE).chapters if each.kind == "throttled"]
+    found = [each for each in story_from(written, *EPISODE).chapters if each.kind == "throttled"]
     assert (found[0].rule, found[0].because) == ("high/share-of-limit", "from a share on")
 
 
@@ -125,46 +145,77 @@ def test_the_guard_has_not_throttled_anybody() -> None:
     planned = WriteRecord(
         0, "memory.high", "max", str(486 * MI), "high/above-request", "from a share on"
     )
-    step = GuardRecord(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
+    step = GuardRecord(
+        15 * SECOND, kind="widen", old=486 * MI, new=492 * MI, step=1, steps=4, events=80, full=660
+    )
     widened = WriteRecord(
         16 * SECOND, "memory.high", str(486 * MI), str(492 * MI), "high/guard", ""
     )
-    found = {each.kind: each for each in told(planned, *EPISODE, step, widened).chapters}
+    found = {each.kind: each for each in story_from(planned, *EPISODE, step, widened).chapters}
     assert found["throttled"].rule == "high/above-request"
 
 
 def test_the_last_step_back_to_the_plan_is_told_once() -> None:
-    back = GuardRecord(15 * SECOND, "narrow", 492 * MI, 486 * MI, 0, 4)
+    back = GuardRecord(15 * SECOND, kind="narrow", old=492 * MI, new=486 * MI, step=0, steps=4)
     written = WriteRecord(
         16 * SECOND, "memory.high", str(492 * MI), str(486 * MI), "high/above-request"
     )
     elsewhen = WriteRecord(999 * SECOND, "memory.high", "max", str(486 * MI), "high/above-request")
-    kinds = [(each.at // SECOND, each.kind) for each in told(back, written, elsewhen).chapters]
+    kinds = [
+        (each.at // SECOND, each.kind) for each in story_from(back, written, elsewhen).chapters
+    ]
     assert kinds == [(15, "guarded"), (999, "changed")]
 
 
 def test_who_was_stuck_is_told_of_the_guard_unless_it_was_there() -> None:
     assert any("the guard" in remedy for remedy in chapter(*EPISODE).remedies)
-    step = GuardRecord(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
-    assert not any("the guard" in remedy for remedy in told(*EPISODE, step).remedies)
+    step = GuardRecord(
+        15 * SECOND, kind="widen", old=486 * MI, new=492 * MI, step=1, steps=4, events=80, full=660
+    )
+    assert not any("the guard" in remedy for remedy in story_from(*EPISODE, step).remedies)
 
 
 def test_with_swap_left_or_page_cache_to_reclaim_nobody_is_said_to_be_stuck() -> None:
-    spared = ThrottleRecord(10 * SECOND, 5 * SECOND, True, 9, 10, 486 * MI, 480 * MI, 300 * MI)
+    spared = ThrottleRecord(
+        10 * SECOND,
+        since=5 * SECOND,
+        is_over=True,
+        events=9,
+        full=10,
+        high=486 * MI,
+        anon=480 * MI,
+        swap_room=300 * MI,
+    )
     assert "nothing was left" not in chapter(level(0, 470), spared).evidence[1]
-    cached = ThrottleRecord(10 * SECOND, 5 * SECOND, True, 9, 10, 486 * MI, 100 * MI, 0)
+    cached = ThrottleRecord(
+        10 * SECOND,
+        since=5 * SECOND,
+        is_over=True,
+        events=9,
+        full=10,
+        high=486 * MI,
+        anon=100 * MI,
+        swap_room=0,
+    )
     assert "nothing was left" not in chapter(level(0, 470), cached).evidence[1]
 
 
 def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
     up = [
         GuardRecord(
-            step * 5 * SECOND, "widen", (480 + step) * MI, (481 + step) * MI, step, 4, 80, 660
+            step * 5 * SECOND,
+            kind="widen",
+            old=(480 + step) * MI,
+            new=(481 + step) * MI,
+            step=step,
+            steps=4,
+            events=80,
+            full=660,
         )
         for step in (1, 2, 3)
     ]
-    down = GuardRecord(99 * SECOND, "narrow", 484 * MI, 483 * MI, 2, 4)
-    first, second = told(*up, down).chapters
+    down = GuardRecord(99 * SECOND, kind="narrow", old=484 * MI, new=483 * MI, step=2, steps=4)
+    first, second = story_from(*up, down).chapters
     assert first.what == (
         "the guard widened memory.high from 481Mi to 484Mi, step 3 of 4, in 3 steps within 10 s"
     )
@@ -172,9 +223,11 @@ def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
 
 
 def test_the_ends_of_the_guards_way_have_names() -> None:
-    up = GuardRecord(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
-    down = GuardRecord(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
-    first, second = told(up, down).chapters
+    up = GuardRecord(
+        5 * SECOND, kind="widen", old=480 * MI, new=512 * MI, step=4, steps=4, events=80, full=660
+    )
+    down = GuardRecord(99 * SECOND, kind="narrow", old=488 * MI, new=480 * MI, step=0, steps=4)
+    first, second = story_from(up, down).chapters
     assert first.what == "the guard widened memory.high from 480Mi to 512Mi = memory.max"
     assert second.what == "the guard narrowed memory.high from 488Mi to 480Mi, as planned"
 
@@ -185,18 +238,29 @@ def test_of_several_episodes_the_worst_says_which_limit_is_enough() -> None:
         start = 1000 * number
         records += [
             level(start + 1, used, high=486 * MI),
-            ThrottleRecord((start + 9) * SECOND, start * SECOND, True, 9, 10, 486 * MI, 0, 0),
+            ThrottleRecord(
+                (start + 9) * SECOND,
+                since=start * SECOND,
+                is_over=True,
+                events=9,
+                full=10,
+                high=486 * MI,
+                anon=0,
+                swap_room=0,
+            ),
         ]
-    limits = [each for each in told(*records).remedies if "memory limit of about" in each]
+    limits = [each for each in story_from(*records).remedies if "memory limit of about" in each]
     assert limits == [
         "a memory limit of about 580Mi: memory.high would have been above the 500Mi it used"
     ]
 
 
 def test_what_a_rule_says_is_said_once() -> None:
-    first = GuardRecord(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
-    second = GuardRecord(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
-    lines = [line for line in story_text(told(first, second)) if "rule high/guard" in line]
+    first = GuardRecord(
+        5 * SECOND, kind="widen", old=480 * MI, new=512 * MI, step=4, steps=4, events=80, full=660
+    )
+    second = GuardRecord(99 * SECOND, kind="narrow", old=488 * MI, new=480 * MI, step=0, steps=4)
+    lines = [line for line in story_text(story_from(first, second)) if "rule high/guard" in line]
     assert [line == "  rule high/guard" for line in lines] == [False, True]
 
 
@@ -246,7 +310,9 @@ def test_a_kill_says_what_the_victim_counted_as_and_how_it_came_to_it() -> None:
 
 
 def test_page_cache_that_its_own_protection_kept_from_being_reclaimed_is_blamed() -> None:
-    full = LevelRecord(90 * SECOND, 510 * MI, 200 * MI, 300 * MI, min=512 * MI, max=512 * MI)
+    full = LevelRecord(
+        90 * SECOND, current=510 * MI, anon=200 * MI, file=300 * MI, min=512 * MI, max=512 * MI
+    )
     found = chapter(APPEARED, full, kill(oom_cgroup=POD))
     assert found.rule == "min/protects-own-cache"
     assert "300Mi of page cache could not be reclaimed" in found.evidence[-1]
@@ -268,7 +334,7 @@ def test_a_kill_that_only_the_counters_tell_of_is_told_once() -> None:
     found = chapter(level(0, 500), CountRecord(5 * SECOND, "oom_kill", 2))
     assert found.what == "killed by the kernel: 2 processes"
     assert "report was not read" in found.evidence[0]
-    both = told(APPEARED, kill(), CountRecord(101 * SECOND, "oom_kill", 1))
+    both = story_from(APPEARED, kill(), CountRecord(101 * SECOND, "oom_kill", 1))
     assert [each.kind for each in both.chapters] == ["killed"]
 
 
@@ -300,18 +366,18 @@ def test_a_gap_in_the_record_is_told() -> None:
 @pytest.mark.parametrize("lost", [0, 12])
 def test_only_what_is_lost_is_drawn_as_a_gap(lost: int) -> None:
     records = (level(0, 1), GapRecord(65 * SECOND, 5 * SECOND, "No space left on device", lost))
-    found = timeline_of(Recording(WEB, records), told(*records))
+    found = timeline_of(Recording(WEB, records), story_from(*records))
     assert [span.kind for span in found.episodes] == (["gap"] if lost else [])
 
 
 def test_a_record_of_nothing_says_so() -> None:
-    lines = list(story_text(told(level(0, 100), level(60, 100))))
+    lines = list(story_text(story_from(level(0, 100), level(60, 100))))
     assert lines == [
         "shop/web-1 app · Burstable",
         "recorded 1970-01-01 00:00:00 to 00:01:00 UTC, 2 records",
         "nothing happened",
     ]
-    assert told().records == 0
+    assert story_from().records == 0
 
 
 def test_damage_is_noted() -> None:
@@ -321,12 +387,14 @@ def test_damage_is_noted() -> None:
 
 def test_a_story_over_midnight_tells_the_date_with_every_time() -> None:
     late = 86_399 * SECOND
-    story = told(LevelRecord(late, MI), EvictionRecord(late + 5 * SECOND, "Evicted", ""))
+    story = story_from(
+        LevelRecord(late, current=MI), EvictionRecord(late + 5 * SECOND, "Evicted", "")
+    )
     assert "1970-01-02 00:00:04  evicted by the kubelet" in list(story_text(story))
 
 
 def test_data_has_times_that_scripts_can_read() -> None:
-    data = story_data(told(*EPISODE))
+    data = story_data(story_from(*EPISODE))
     assert data["since"] == "1970-01-01T00:00:00.000Z"
     (found,) = data["chapters"]
     assert (found["at"], found["until"]) == ("1970-01-01T00:00:05.000Z", "1970-01-01T00:01:05.000Z")

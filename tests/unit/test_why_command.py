@@ -256,8 +256,8 @@ def test_records_of_a_pod_that_runs_end_with_the_look_of_the_snapshot(tmp_path: 
     container = (pod.status.container_statuses or ())[0].name
     recorder = RecordWriter(str(tmp_path / "records"))
     ten = 1_772_445_600_000
-    kill = KillRecord(ten - 2000, "java", 7, "memcg", usage=MI, limit=MI)
-    recorder.add(subject_of(pod, container), LevelRecord(ten - 60_000, MI), kill)
+    kill = KillRecord(ten - 2000, comm="java", pid=7, constraint="memcg", usage=MI, limit=MI)
+    recorder.add(subject_of(pod, container), LevelRecord(ten - 60_000, current=MI), kill)
     recorder.flush()
     with_records(file, str(tmp_path / "records"))
     asked = ("why", name, container, "-n", namespace, "--snapshot", file)

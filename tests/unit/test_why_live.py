@@ -282,8 +282,10 @@ class TestBesideARecord:
         ten, high = recording.TEN, (512 << 20) * 8 // 10 // 4096 * 4096
         recorder.add(
             Subject(0, "shop", "api-1", "u1", "api", "Burstable"),
-            LevelRecord(ten, high, high, high=high, max=512 << 20),
-            ThrottleRecord(ten + 9000, ten, True, 9, 10, high, high),
+            LevelRecord(ten, current=high, anon=high, high=high, max=512 << 20),
+            ThrottleRecord(
+                ten + 9000, since=ten, is_over=True, events=9, full=10, high=high, anon=high
+            ),
         )
         recorder.flush()
 
@@ -370,7 +372,9 @@ class TestBesideARecord:
         self, server: FakeApiServer, tmp_path: Path
     ) -> None:
         recorder = RecordWriter(str(tmp_path / "own"))
-        kills = [KillRecord(recording.TEN + second * 1000, "app", pid=second) for second in (0, 12)]
+        kills = [
+            KillRecord(recording.TEN + second * 1000, comm="app", pid=second) for second in (0, 12)
+        ]
         recorder.add(Subject(0, "shop", "api-1", "u1", "api", "Burstable"), *kills)
         recorder.flush()
         ended = {**KILLED, "finishedAt": "2026-03-02T10:00:13Z"}

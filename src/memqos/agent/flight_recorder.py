@@ -247,13 +247,13 @@ def guard_record(decision: GuardDecision, old: int | None, steps: int, at: int) 
     signs = decision.signs
     return GuardRecord(
         at,
-        decision.kind,
-        old,
-        decision.high,
-        decision.step,
-        steps,
-        0 if signs is None else round(signs.events),
-        0 if signs is None or signs.stalled is None else round(signs.stalled * 1000),
+        kind=decision.kind,
+        old=old,
+        new=decision.high,
+        step=decision.step,
+        steps=steps,
+        events=0 if signs is None else round(signs.events),
+        full=0 if signs is None or signs.stalled is None else round(signs.stalled * 1000),
     )
 
 

@@ -1,4 +1,4 @@
-"""The objects beside pods that an audit needs: nodes, limit ranges, quotas, and what pods use."""
+"""Everything read of a cluster: a row a pod, the specs they share, nodes, quotas, usage."""
 
 from collections import Counter
 from typing import Final, NamedTuple
@@ -41,11 +41,11 @@ class NumberedObject(NamedTuple):
     number: int
     kind: str
     value: ClusterObject | None
-    """None where it is of no use."""
+    """None where an audit does not need it."""
 
 
 class ClusterObjects(NamedTuple):
-    """What was read besides pods."""
+    """What was read in addition to pods."""
 
     nodes: dict[str, Node]
     limit_ranges: list[LimitRange]
@@ -57,10 +57,10 @@ class ClusterObjects(NamedTuple):
 def collect_objects(
     numbered: list[NumberedObject], usage: dict[str, MeasuredUsage]
 ) -> ClusterObjects:
-    """What was kept, by whomever, in the order of the dump: of nodes with one name the first."""
+    """All objects but pods, of any process, in the order of the dump: the first node of a name."""
     nodes: dict[str, Node] = {}
     found = ClusterObjects(nodes, [], [], usage, Counter())
-    for _, kind, each in sorted(numbered, key=lambda one: one.number):
+    for _, kind, each in sorted(numbered, key=lambda item: item.number):
         if isinstance(each, Node):
             nodes.setdefault(each.metadata.name or "?", each)
         elif isinstance(each, LimitRange):
@@ -82,7 +82,7 @@ class UsageSample(NamedTuple):
 def decode_object(
     each: Dumped, raw: bytes | msgspec.Raw, list_kind: str = ""
 ) -> tuple[str, ClusterObject | UsageSample | None]:
-    """An object that is no pod, by its kind; None for one that is of no use here."""
+    """An object that is no pod, by its kind; None for one that an audit does not need."""
     kind = each.kind or list_kind or _guess_kind(each)
     if kind in _TYPES:
         found = msgspec.json.decode(raw, type=_TYPES[kind])
@@ -132,21 +132,23 @@ BlockPosition = tuple[int, int]
 """The number of a block, and that of an object in it."""
 
 
-class PodRow(NamedTuple):
-    """A pod. `family` is its workload's prefix, `like` the number of the pods it is like."""
+class PodRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A pod."""
 
     namespace: str
     name: str
     workload: str
+    """The prefix that the names of its replicas share."""
     node: str
     spec_number: int
+    """Pods with equal resources share one; see `Census.spec_texts`."""
     containers: tuple[str, ...]
     priority: int
     flags: int
 
 
 class BlockResult(NamedTuple):
-    """What came of a block: how many objects, and the UIDs of its pods."""
+    """What a block contained: how many objects, and the UIDs of its pods."""
 
     objects: int
     uids: list[str | None]
@@ -154,19 +156,19 @@ class BlockResult(NamedTuple):
 
 
 class Census:
-    """All that was read, so far or by one of several readers."""
+    """All that was read, so far or by one of several processes."""
 
     def __init__(self) -> None:
         self.rows: dict[BlockPosition, PodRow] = {}
         self.spec_texts: list[bytes] = []
-        """By `Row.like`: an abridged pod."""
+        """By `PodRow.spec_number`: an abridged pod."""
         self.usage: dict[str, MeasuredUsage] = {}
         self.other_objects: list[NumberedObject] = []
         self._spec_numbers: dict[tuple[object, ...], int] = {}
         self._interned: dict[object, object] = {}
 
     def discard_from(self, number: int) -> None:
-        """Take back what came of this block and all after it, usage excepted."""
+        """Remove what this block and all after it contained, usage excepted."""
         self.rows = {place: row for place, row in self.rows.items() if place[0] < number}
         self.other_objects = [each for each in self.other_objects if each.number < number]
 
@@ -238,26 +240,28 @@ class Census:
         metadata, spec, shared = pod.metadata, pod.spec, self._interned
         names = container_names(pod)
         key = likeness(pod, names)
-        like = self._spec_numbers.get(key)
-        if like is None:
-            like = self._spec_numbers[key] = len(self.spec_texts)
+        spec_number = self._spec_numbers.get(key)
+        if spec_number is None:
+            spec_number = self._spec_numbers[key] = len(self.spec_texts)
             self.spec_texts.append(encode_abridged(pod, names))
         flags = CRITICAL_FLAG if pod.is_critical else 0
         if pod.has_ended:
             flags |= ENDED_FLAG
         namespace = metadata.namespace or NO_NAMESPACE
         name = metadata.name or "?"
-        family = metadata.generate_name or name
+        workload = metadata.generate_name or name
+        if workload is not name:
+            workload = shared.setdefault(workload, workload)  # type: ignore[assignment]
         node = (spec.node_name if spec is not None else None) or ""
         self.rows[number, index] = PodRow(
-            shared.setdefault(namespace, namespace),  # type: ignore[arg-type]
-            name,
-            shared.setdefault(family, family) if family is not name else name,  # type: ignore[arg-type]
-            shared.setdefault(node, node),  # type: ignore[arg-type]
-            like,
-            shared.setdefault(names, names),  # type: ignore[arg-type]
-            (spec.priority if spec is not None else None) or 0,
-            flags,
+            namespace=shared.setdefault(namespace, namespace),  # type: ignore[arg-type]
+            name=name,
+            workload=workload,
+            node=shared.setdefault(node, node),  # type: ignore[arg-type]
+            spec_number=spec_number,
+            containers=shared.setdefault(names, names),  # type: ignore[arg-type]
+            priority=(spec.priority if spec is not None else None) or 0,
+            flags=flags,
         )
 
     def _add_other(self, number: int, kind: str, each: ClusterObject | UsageSample | None) -> None:
@@ -272,7 +276,7 @@ class Census:
         self.merge_usage(key, MeasuredUsage(summed, containers))
 
     def merge_usage(self, key: str, used: MeasuredUsage) -> None:
-        """What somebody else knows of what a pod uses."""
+        """Add another measurement of a pod: of each container the most counts."""
         known = self.usage.get(key)
         if known is None:
             self.usage[key] = used
@@ -292,7 +296,7 @@ _raw: Final = msgspec.json.Decoder(msgspec.Raw)
 def _decode_others(
     objects: list[Dumped], others: list[int], text: memoryview, form: DumpForm
 ) -> list[tuple[str, ClusterObject | UsageSample | None]] | None:
-    """What is no pod; None where that takes a closer look."""
+    """The objects that are no pods; None where they must be read one by one."""
     if any([objects[index].is_list for index in others]):
         return None
     raws = _raw.decode_lines(text) if form == "lines" else _raws.decode(text)

@@ -1,4 +1,4 @@
-"""The audit of a cluster: what every node and namespace comes to, out of what was added up."""
+"""The audit of a cluster: what every node and namespace comes to, computed from totals."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.audit.pod_counter import NodeSizes
+from memqos.audit.node_memory import NodeMemory
 from memqos.audit.totals import (
     NO_UNREQUESTED_PROTECTION,
     ClusterTotals,
@@ -14,34 +14,20 @@ from memqos.audit.totals import (
     NodeTotals,
     UnrequestedProtection,
     WorkloadTotals,
+    setting_bytes,
     unrequested_protection,
 )
 from memqos.cluster.limit_range import LimitRange, complete_limit_range, limit_range_amounts
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
-from memqos.kube.kubelet import KubeletConfiguration
-from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, read_thresholds
-from memqos.kube.node import Node, allocatable, amount_in, capacity_of
 from memqos.kube.pod import QosClass
 from memqos.kube.quantity import MAX_INT64
-from memqos.kube.resources import MEMORY, Amounts, is_hugepages
+from memqos.kube.resources import MEMORY, Amounts
 from memqos.kube.shape import amounts_of
 from memqos.plan.levels import ClassDemand, plan_levels
-from memqos.plan.setting import FileSettings
 from memqos.settings.settings import Settings
 
 _QUOTA_RESOURCES: Final = ("requests.memory", "memory", "limits.memory")
-
-
-class NodeMemory(msgspec.Struct, frozen=True):
-    """What a node has, in bytes."""
-
-    capacity: int
-    enforced: int
-    """Not reserved for the system: what all pods together may use."""
-    published: int
-    """What the scheduler gives away."""
-    version: str | None = None
 
 
 class EvictionCandidate(msgspec.Struct, frozen=True):
@@ -59,7 +45,7 @@ class KillCandidate(msgspec.Struct, frozen=True):
     oom_score_adj: int
 
 
-class NodeAudit(msgspec.Struct, frozen=True):
+class NodeAudit(msgspec.Struct, frozen=True, kw_only=True):
     """One node; amounts in bytes. What depends on its memory is None where it is not known."""
 
     name: str
@@ -76,20 +62,24 @@ class NodeAudit(msgspec.Struct, frozen=True):
     low: int
     """memory.low of all pods together: reclaimed last."""
     lost_low: int
-    """What of it is claimed for nothing, as the cgroup above claims less."""
+    """The part of it that has no effect, as the cgroup above claims less."""
     high: int
     """Containers that would have a memory.high."""
     throttled: int
     measured: int
     usage: int
     over_request: int
-    unasked_min: UnrequestedProtection = NO_UNREQUESTED_PROTECTION
-    unasked_low: UnrequestedProtection = NO_UNREQUESTED_PROTECTION
+    unrequested_min: UnrequestedProtection = msgspec.field(
+        default=NO_UNREQUESTED_PROTECTION, name="unasked_min"
+    )
+    unrequested_low: UnrequestedProtection = msgspec.field(
+        default=NO_UNREQUESTED_PROTECTION, name="unasked_low"
+    )
     evicted_first: tuple[EvictionCandidate, ...] = ()
     killed_first: tuple[KillCandidate, ...] = ()
 
     def share(self, amount: int) -> float | None:
-        """Of what all its pods may use."""
+        """An amount as a share of what all its pods may use; None where that is not known."""
         if self.memory is None or not self.memory.enforced:
             return None
         return amount / self.memory.enforced
@@ -104,7 +94,7 @@ class QuotaHeadroom(msgspec.Struct, frozen=True):
     used: int
 
 
-class NamespaceAudit(msgspec.Struct, frozen=True):
+class NamespaceAudit(msgspec.Struct, frozen=True, kw_only=True):
     """One namespace; amounts in bytes."""
 
     name: str
@@ -118,14 +108,14 @@ class NamespaceAudit(msgspec.Struct, frozen=True):
     quotas: tuple[QuotaHeadroom, ...] = ()
 
 
-class Audit(msgspec.Struct, frozen=True):
-    """A whole cluster under one set of terms."""
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole cluster under one set of settings."""
 
-    terms: Settings
+    settings: Settings
     nodes: tuple[NodeAudit, ...]
     unscheduled: NodeAudit | None
     """The pods that are bound to no node."""
-    spaces: tuple[NamespaceAudit, ...]
+    namespaces: tuple[NamespaceAudit, ...]
     workloads: tuple[tuple[tuple[str, str, str], WorkloadTotals], ...]
     """What was found about pods, by rule, namespace and workload."""
     ended: int
@@ -134,7 +124,7 @@ class Audit(msgspec.Struct, frozen=True):
 
     @property
     def everywhere(self) -> tuple[NodeAudit, ...]:
-        """All nodes, and the place of pods that have none."""
+        """All nodes, and the pods without one as if they shared a node."""
         return self.nodes if self.unscheduled is None else (*self.nodes, self.unscheduled)
 
     @property
@@ -149,123 +139,74 @@ class Audit(msgspec.Struct, frozen=True):
         return dict(total)
 
 
-class NodeMemoryEstimator:
-    """What nodes have, by what they say and what their kubelets keep back.
-
-    `exact` says that the configuration is the nodes' own: what they reserve then follows from it.
-    """
-
-    def __init__(self, config: KubeletConfiguration, terms: Settings, *, exact: bool) -> None:
-        self._config = config
-        self._release = terms.release
-        self._is_exact = exact
-        thresholds = read_thresholds(config.eviction_hard).thresholds
-        self._threshold = next((t for t in thresholds if t.signal == MEMORY_AVAILABLE), None)
-
-    def memory_of(self, node: Node) -> NodeMemory:
-        """What a Node has; raise InputError where it does not say."""
-        info = node.status.node_info
-        version = None if info is None else info.kubelet_version
-        if self._is_exact:
-            capacity = capacity_of(node)
-            left = allocatable(capacity, self._config, self._release)
-            return NodeMemory(capacity.memory, left.enforced_memory, left.published_memory, version)
-        stated = node.status.capacity or {}
-        if MEMORY not in stated:
-            capacity_of(node)
-        has = amount_in(stated, MEMORY, "capacity").value
-        offered = node.status.allocatable or stated
-        published = amount_in(offered, MEMORY, "allocatable").value if MEMORY in offered else has
-        # allocatable of a Node lacks the hard eviction threshold and hugepages as well (kubelet
-        # cm/node_container_manager_linux.go, nodestatus/setters.go); memory.high counts them.
-        before = published + self._reserve(has)
-        before += sum(
-            amount_in(stated, name, "capacity").value for name in stated if is_hugepages(name)
-        )
-        return NodeMemory(has, min(has, before), published, version)
-
-    def _reserve(self, capacity: int) -> int:
-        return 0 if self._threshold is None else self._threshold.limit(capacity).value
-
-
-def node_sizes(nodes: Mapping[str, NodeMemory], page_size: int) -> NodeSizes:
-    """What counting needs to know of the nodes."""
-    return NodeSizes(
-        {name: (each.capacity, each.enforced) for name, each in nodes.items()}, page_size
-    )
-
-
-def audit_cluster(
-    tallies: ClusterTotals,
-    terms: Settings,
+def audit_totals(
+    totals: ClusterTotals,
+    settings: Settings,
     nodes: Mapping[str, NodeMemory],
     limit_ranges: Iterable[LimitRange],
     quotas: Iterable[ResourceQuota],
 ) -> tuple[Audit, list[InputError]]:
-    """The audit, and what of limit ranges and quotas could not be read."""
+    """The audit, and what is wrong with limit ranges and quotas."""
     faults: list[InputError] = []
-    bound = tallies.nodes
+    bound = totals.nodes
     names = sorted({*nodes, *bound} - {""})
-    return (
-        Audit(
-            terms,
-            tuple(
-                _audit_node(name, bound.get(name, NodeTotals()), nodes.get(name), terms)
-                for name in names
-            ),
-            _audit_node("", bound[""], None, terms) if "" in bound else None,
-            _audit_namespaces(tallies.namespaces, limit_ranges, quotas, faults),
-            tuple(sorted(tallies.workloads.items(), key=lambda group: group[0])),
-            tallies.ended,
-            tallies.measured,
+    audit = Audit(
+        settings=settings,
+        nodes=tuple(
+            _audit_node(name, bound.get(name, NodeTotals()), nodes.get(name), settings)
+            for name in names
         ),
-        faults,
+        unscheduled=_audit_node("", bound[""], None, settings) if "" in bound else None,
+        namespaces=_audit_namespaces(totals.namespaces, limit_ranges, quotas, faults),
+        workloads=tuple(sorted(totals.workloads.items(), key=lambda group: group[0])),
+        ended=totals.ended,
+        measured=totals.measured,
     )
+    return audit, faults
 
 
 def _audit_node(
-    name: str, tally: NodeTotals, memory: NodeMemory | None, terms: Settings
+    name: str, totals: NodeTotals, memory: NodeMemory | None, settings: Settings
 ) -> NodeAudit:
-    levels = plan_levels(ClassDemand(tally.guaranteed_request, tally.burstable_request), terms)
-    page = terms.page_size
-    above, below = (
-        _setting_bytes(each, "memory.low") for each in (levels.kubepods, levels.burstable)
-    )
+    demand = ClassDemand(totals.guaranteed_request, totals.burstable_request)
+    levels = plan_levels(demand, settings)
+    page = settings.page_size
+    above, below = (setting_bytes(each, "low") for each in (levels.kubepods, levels.burstable))
     return NodeAudit(
-        name,
-        memory,
-        tally.pods,
-        {
-            "Guaranteed": tally.guaranteed,
-            "Burstable": tally.burstable,
-            "BestEffort": tally.besteffort,
+        name=name,
+        memory=memory,
+        pods=totals.pods,
+        classes={
+            "Guaranteed": totals.guaranteed,
+            "Burstable": totals.burstable,
+            "BestEffort": totals.besteffort,
         },
-        tally.containers,
-        requested=tally.charged,
-        limits=tally.limit,
-        unlimited=tally.unlimited,
-        min=_setting_bytes(levels.kubepods, "memory.min"),
+        containers=totals.containers,
+        requested=totals.charged,
+        limits=totals.limit,
+        unlimited=totals.unlimited,
+        min=setting_bytes(levels.kubepods, "min"),
         low=max(above, below),
         lost_low=max(0, below - above),
-        high=tally.high,
-        throttled=tally.throttled,
-        measured=tally.measured,
-        usage=tally.usage,
-        over_request=tally.over_request,
-        unasked_min=unrequested_protection(tally, levels, "min", page),
-        unasked_low=unrequested_protection(tally, levels, "low", page),
+        high=totals.high,
+        throttled=totals.throttled,
+        measured=totals.measured,
+        usage=totals.usage,
+        over_request=totals.over_request,
+        unrequested_min=unrequested_protection(totals, levels, "min", page),
+        unrequested_low=unrequested_protection(totals, levels, "low", page),
         evicted_first=tuple(
-            EvictionCandidate(str(pod), int(priority), -(int(below) // 1000))
-            for _, priority, below, pod in tally.evicted_first
+            EvictionCandidate(str(pod), int(priority), -(int(headroom) // 1000))
+            for _, priority, headroom, pod in totals.evicted_first
         ),
         killed_first=tuple(
-            KillCandidate(str(who), int(score)) for _, score, who in tally.killed_first
+            KillCandidate(str(container), int(score)) for _, score, container in totals.killed_first
         ),
     )
 
 
 def _audit_namespaces(
-    tallies: Mapping[str, NamespaceTotals],
+    totals: Mapping[str, NamespaceTotals],
     limit_ranges: Iterable[LimitRange],
     quotas: Iterable[ResourceQuota],
     faults: list[InputError],
@@ -277,25 +218,27 @@ def _audit_namespaces(
                 defaulting.add(limits.metadata.namespace or "default")
         except InputError as error:
             faults.append(_error_about("limitrange", limits, error))
-    bounds: dict[str, list[QuotaHeadroom]] = {}
+    headrooms: dict[str, list[QuotaHeadroom]] = {}
     for quota in quotas:
         try:
-            rooms = _quota_headrooms(quota)
-            bounds.setdefault(quota.metadata.namespace or "default", []).extend(rooms)
+            found = _quota_headrooms(quota)
+            headrooms.setdefault(quota.metadata.namespace or "default", []).extend(found)
         except InputError as error:
             faults.append(_error_about("resourcequota", quota, error))
     return tuple(
         NamespaceAudit(
-            name,
-            tally.pods,
-            tally.unrequesting,
-            tally.unlimited,
-            tally.request,
-            tally.usage,
-            name in defaulting,
-            tuple(sorted(bounds.get(name, ()), key=lambda room: (room.quota, room.resource))),
+            name=name,
+            pods=each.pods,
+            unrequesting=each.unrequesting,
+            unlimited=each.unlimited,
+            request=each.request,
+            usage=each.usage,
+            defaults_request=name in defaulting,
+            quotas=tuple(
+                sorted(headrooms.get(name, ()), key=lambda left: (left.quota, left.resource))
+            ),
         )
-        for name, tally in sorted(tallies.items())
+        for name, each in sorted(totals.items())
     )
 
 
@@ -330,9 +273,3 @@ def _clamp_to_int64(amount: int) -> int:
 def _error_about(kind: str, each: LimitRange | ResourceQuota, error: InputError) -> InputError:
     name = f"{kind} {each.metadata.namespace or 'default'}/{each.metadata.name or '?'}"
     return InputError(f"{name}: {error.what}", field=error.field, hint=error.hint)
-
-
-def _setting_bytes(settings: FileSettings, file: str) -> int:
-    setting = settings.get(file)
-    value = None if setting is None else setting.value
-    return value if isinstance(value, int) else 0

@@ -1,4 +1,4 @@
-"""Two audits beside each other: what would change, on which nodes, and by how much."""
+"""Two audits compared: what would change, on which nodes, and by how much."""
 
 from collections.abc import Iterable
 from typing import Final, Literal
@@ -20,7 +20,7 @@ MEASURES: Final[tuple[Measure, ...]] = (
     "usage",
 )
 COUNT_MEASURES: Final[frozenset[Measure]] = frozenset({"pods", "high", "throttled"})
-"""Those that are no bytes."""
+"""Those that are counts, not bytes."""
 
 
 class NodeComparison(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class NodeComparison(msgspec.Struct, frozen=True):
         return (self.after or {}).get(measure, 0) - (self.before or {}).get(measure, 0)
 
 
-class AuditComparison(msgspec.Struct, frozen=True):
+class AuditComparison(msgspec.Struct, frozen=True, kw_only=True):
     """What differs between two audits."""
 
     before: dict[Measure, int]
@@ -47,9 +47,9 @@ class AuditComparison(msgspec.Struct, frozen=True):
     nodes: tuple[NodeComparison, ...]
     """Those that differ, the most different first."""
     changed: int
-    found: tuple[Finding, ...]
+    appeared: tuple[Finding, ...] = msgspec.field(name="found")
     """Findings there are only after."""
-    gone: tuple[Finding, ...]
+    removed: tuple[Finding, ...] = msgspec.field(name="gone")
     """Findings there were only before."""
 
 
@@ -63,21 +63,20 @@ def compare_audits(
     earlier, later = _measures_by_node(before), _measures_by_node(after)
     nodes = []
     for name in sorted({*earlier, *later}):
-        one, other = earlier.get(name), later.get(name)
-        differing = NodeComparison(name, one, other, changed.get(name, 0))
-        if one != other or differing.changed:
-            nodes.append(differing)
+        node = NodeComparison(name, earlier.get(name), later.get(name), changed.get(name, 0))
+        if node.before != node.after or node.changed:
+            nodes.append(node)
     nodes.sort(key=lambda node: (-_bytes_changed(node), -node.changed, node.name))
     was, now = ({_finding_key(each): each for each in side} for side in findings)
     return AuditComparison(
-        _total(earlier.values()),
-        _total(later.values()),
-        {str(name): count for name, count in before.classes.items()},
-        {str(name): count for name, count in after.classes.items()},
-        tuple(nodes),
-        sum(changed.values()),
-        tuple(each for key, each in now.items() if key not in was),
-        tuple(each for key, each in was.items() if key not in now),
+        before=_total(earlier.values()),
+        after=_total(later.values()),
+        classes_before={str(name): count for name, count in before.classes.items()},
+        classes_after={str(name): count for name, count in after.classes.items()},
+        nodes=tuple(nodes),
+        changed=sum(changed.values()),
+        appeared=tuple(each for key, each in now.items() if key not in was),
+        removed=tuple(each for key, each in was.items() if key not in now),
     )
 
 
@@ -98,7 +97,7 @@ def _total(nodes: Iterable[dict[Measure, int]]) -> dict[Measure, int]:
 
 
 def _bytes_changed(node: NodeComparison) -> int:
-    """Bytes that are treated differently."""
+    """Bytes that differ in how they are protected or requested."""
     return sum(abs(node.change_in(measure)) for measure in ("min", "low", "requested"))
 
 

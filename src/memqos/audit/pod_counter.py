@@ -1,7 +1,6 @@
-"""From where on the audit thinks something worth telling."""
+"""Pods of a census added up to totals, with what is found about each of them."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -14,6 +13,8 @@ from memqos.audit.census import (
     MeasuredUsage,
     PodRow,
 )
+from memqos.audit.node_memory import NodeMemory
+from memqos.audit.pod_rows import PodRowEncoder
 from memqos.audit.pod_specs import NodeSizeSpecs, SpecCache, SpecMemory
 from memqos.audit.totals import (
     TOP_COUNT,
@@ -40,27 +41,17 @@ from memqos.findings.catalogue import (
     POD_THROTTLED,
 )
 from memqos.kube.pod import QosClass
+from memqos.settings.settings import Settings
 
-LARGE_AMOUNT: Final = 256 << 20
-"""Bytes below which nobody minds what is given away."""
-HIGH_LIMIT_FACTOR: Final = 4
-"""A limit so many times what is in use protects nobody from anything."""
-IDLE_REQUEST_FACTOR: Final = 4
-"""A request so many times what is in use keeps others out."""
-POD_LEVEL_SAVING: Final = 64 << 20
+_LARGE_AMOUNT: Final = 256 << 20
+"""Bytes: a smaller excess of a request or limit is not reported."""
+_HIGH_LIMIT_FACTOR: Final = 4
+"""A limit so many times the usage does not protect other pods."""
+_IDLE_REQUEST_FACTOR: Final = 4
+"""A request so many times the usage keeps other pods off the node."""
+_POD_LEVEL_SAVING: Final = 64 << 20
 """Bytes that containers which peak at different times could share."""
-POD_LEVEL_SAVING_SHARE: Final = 0.2
-HARD_PROTECTION_SHARE: Final = 0.9
-"""Of a node's memory: with so much never reclaimed, the rest is killed instead."""
-FULL_NODE_SHARE: Final = 0.95
-"""Of what a node offers to pods, in use."""
-LIMITS_FACTOR: Final = 2.0
-"""Limits together, beside what a node offers to pods."""
-UNREQUESTED_SHARE: Final = 0.05
-"""Of a node's memory, protected for pods that never asked."""
-QUOTA_HEADROOM_SHARE: Final = 0.1
-"""Of a quota, left."""
-
+_POD_LEVEL_SAVING_SHARE: Final = 0.2
 
 _QOS_KEY: Final[dict[QosClass, QosKey]] = {
     "Guaranteed": "guaranteed",
@@ -69,31 +60,29 @@ _QOS_KEY: Final[dict[QosClass, QosKey]] = {
 }
 
 
-class NodeSizes(msgspec.Struct, frozen=True):
-    """How much memory the nodes have, by name: all, and what is not reserved."""
+class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """How pods are to be counted."""
 
-    nodes: dict[str, tuple[int, int]]
-    page_size: int
+    settings: Settings
+    nodes: dict[str, NodeMemory]
+    usage: dict[str, MeasuredUsage] = {}
+    """By namespace/name."""
+    duplicates: dict[BlockPosition, str] = {}
+    """Pods that are not counted, with their UID, which another one has."""
+    before: Settings | None = None
+    """Settings to compare with: pods are counted whose values differ."""
+    with_rows: bool = False
+    """Whether every pod is written as JSON, too."""
 
 
-def count_pods(
-    census: Census,
-    specs: SpecCache,
-    sizes: NodeSizes,
-    usage: dict[str, MeasuredUsage],
-    dropped: dict[BlockPosition, str],
-    *,
-    before: SpecCache | None = None,
-    row: Callable[[PodRow, SpecMemory, MeasuredUsage | None], bytes] | None = None,
-) -> ClusterTotals:
-    """Add up the pods of a census but those `dropped`.
-
-    `before` are the same cases under other terms, `row` writes a pod as JSON.
-    """
+def count_pods(census: Census, request: CountRequest) -> ClusterTotals:
+    """Add up the pods of a census."""
     found = ClusterTotals()
-    counter = _PodCounter(found, specs, sizes, before)
+    counter = _PodCounter(found, census, request)
+    encoder = PodRowEncoder() if request.with_rows else None
+    usage, duplicates = request.usage, request.duplicates
     for place, each in census.rows.items():
-        if place in dropped:
+        if place in duplicates:
             continue
         used = None
         if usage:
@@ -104,163 +93,162 @@ def count_pods(
         if each.flags & ENDED_FLAG:
             found.ended += 1
             continue
-        numbers = counter.memory_of(each)
-        if not isinstance(numbers, SpecMemory):
+        memory = counter.memory_of(each)
+        if not isinstance(memory, SpecMemory):
             name = f"{each.namespace}/{each.name}"
-            found.unreadable.append((place, name, numbers.what, numbers.field))
+            found.unreadable.append((place, name, memory.what, memory.field))
             continue
-        counter.add(each, numbers, used)
-        if row is not None:
-            found.pod_rows.append((f"{each.namespace}/{each.name}", row(each, numbers, used)))
+        counter.add(each, memory, used)
+        if encoder is not None:
+            row = encoder.encode(each, memory, used)
+            found.pod_rows.append((f"{each.namespace}/{each.name}", row))
     return found
 
 
 class _PodCounter:
-    """Adds pods to tallies, and knows what nodes of their size make of them."""
+    """Adds pods to totals, with the values they have on nodes of their node's size."""
 
-    def __init__(
-        self, found: ClusterTotals, cases: SpecCache, sizes: NodeSizes, before: SpecCache | None
-    ) -> None:
+    def __init__(self, found: ClusterTotals, census: Census, request: CountRequest) -> None:
+        texts, before = census.spec_texts, request.before
         self._found = found
-        self._specs = cases
-        self._sizes = sizes
-        self._before = before
+        self._specs = SpecCache(texts, request.settings)
+        self._before = None if before is None else SpecCache(texts, before)
+        self._page_size = request.settings.page_size
+        self._sizes = {name: memory.size for name, memory in request.nodes.items()}
         self._by_node: dict[str, NodeSizeSpecs] = {}
         # Pods of one workload are seldom on one node: memory by spec and node is not worth caching.
-        self._nodes_per_size = Counter(sizes.nodes.values())
+        self._nodes_per_size = Counter(self._sizes.values())
 
     def memory_of(self, each: PodRow) -> SpecMemory | InputError:
-        """What becomes of a pod on its node."""
-        on = self._by_node.get(each.node)
-        if on is None:
-            on = self._by_node[each.node] = self._specs.on_nodes(
+        """The values of a pod on its node."""
+        specs = self._by_node.get(each.node)
+        if specs is None:
+            specs = self._by_node[each.node] = self._specs.on_nodes(
                 *self._size(each.node), keep=self._is_shared(each.node)
             )
             self._found.nodes[each.node] = NodeTotals()
-        return on[each.spec_number]
+        return specs[each.spec_number]
 
-    def add(self, each: PodRow, numbers: SpecMemory, used: MeasuredUsage | None) -> None:
+    def add(self, each: PodRow, memory: SpecMemory, used: MeasuredUsage | None) -> None:
         """Count a pod."""
         found = self._found
-        node, space = found.nodes[each.node], found.namespaces.get(each.namespace)
-        if space is None:
-            space = found.namespaces[each.namespace] = NamespaceTotals()
-        _add_pod(node, space, numbers)
-        case = numbers.spec
-        if case.errors or case.unrequesting or case.unlimited:
-            _add_spec_findings(found.workloads, space, each, numbers)
+        node, namespace = found.nodes[each.node], found.namespaces.get(each.namespace)
+        if namespace is None:
+            namespace = found.namespaces[each.namespace] = NamespaceTotals()
+        _add_pod(node, namespace, memory)
+        spec = memory.spec
+        if spec.errors or spec.unrequesting or spec.unlimited:
+            _add_spec_findings(found.workloads, namespace, each, memory)
         if used is not None:
             found.measured += 1
-            _add_usage_findings(
-                found.workloads, node, space, each, numbers, used, self._sizes.page_size
-            )
-        _rank_victims(node, each, numbers, used, self._size(each.node)[0])
-        if self._before is not None and self._differs(each, numbers):
+            node.measured += 1
+            node.usage += used.total
+            namespace.usage += used.total
+            _add_claims(node, each, memory, used.total // self._page_size, self._page_size)
+            _add_usage_findings(found.workloads, node, each, memory, used)
+        _rank_victims(node, each, memory, used, self._size(each.node)[0])
+        if self._before is not None and self._differs(each, memory):
             node.changed += 1
 
     def _size(self, node: str) -> tuple[int | None, int | None]:
-        return self._sizes.nodes.get(node, _UNKNOWN_SIZE)
+        return self._sizes.get(node, _UNKNOWN_SIZE)
 
     def _is_shared(self, node: str) -> bool:
-        """Whether the memory of a node is that of others too, or not known at all."""
-        size = self._sizes.nodes.get(node)
+        """Whether other nodes have as much memory as this one, or it is not known at all."""
+        size = self._sizes.get(node)
         return size is None or self._nodes_per_size[size] > 1
 
-    def _differs(self, each: PodRow, numbers: SpecMemory) -> bool:
+    def _differs(self, each: PodRow, memory: SpecMemory) -> bool:
         assert self._before is not None
         size, keep = self._size(each.node), self._is_shared(each.node)
         other = self._before.on_nodes(*size, keep=keep)[each.spec_number]
-        return isinstance(other, SpecMemory) and other.brief != numbers.brief
+        return isinstance(other, SpecMemory) and other.summary != memory.summary
 
 
 _UNKNOWN_SIZE: Final = (None, None)
 
 
-def _add_pod(node: NodeTotals, space: NamespaceTotals, numbers: SpecMemory) -> None:
-    case, brief = numbers.spec, numbers.brief
+def _add_pod(node: NodeTotals, namespace: NamespaceTotals, memory: SpecMemory) -> None:
+    spec, summary = memory.spec, memory.summary
     node.pods += 1
-    node.containers += len(brief.containers)
-    node.charged += case.held
-    node.high += len(numbers.highs)
-    space.pods += 1
-    space.request += brief.request
-    if brief.qos == "Guaranteed":
+    node.containers += len(summary.containers)
+    node.charged += spec.charged
+    node.high += len(memory.highs)
+    namespace.pods += 1
+    namespace.request += summary.request
+    if summary.qos == "Guaranteed":
         node.guaranteed += 1
-        node.guaranteed_request += brief.request
-    elif brief.qos == "Burstable":
+        node.guaranteed_request += summary.request
+    elif summary.qos == "Burstable":
         node.burstable += 1
-        node.burstable_request += brief.request
+        node.burstable_request += summary.request
     else:
         node.besteffort += 1
-    if case.unlimited:
+    if spec.unlimited:
         node.unlimited += 1
     else:
-        node.limit += brief.limit
+        node.limit += summary.limit
 
 
 def _add_spec_findings(
     groups: dict[FindingKey, WorkloadTotals],
-    space: NamespaceTotals,
+    namespace: NamespaceTotals,
     each: PodRow,
-    numbers: SpecMemory,
+    memory: SpecMemory,
 ) -> None:
     """What is found without knowing what a pod uses."""
-    case = numbers.spec
-    if case.errors:
-        _add_finding(groups, POD_INVALID.id, each, 0, case.errors[0])
-    if case.unrequesting:
-        space.unrequesting += 1
-        _add_finding(groups, POD_NO_REQUEST.id, each, 0, _container_list(each, case.unrequesting))
-    if case.unlimited:
-        space.unlimited += 1
-        _add_finding(groups, POD_NO_LIMIT.id, each, 0, _container_list(each, case.unlimited))
+    spec = memory.spec
+    if spec.errors:
+        _add_finding(groups, POD_INVALID.id, each, 0, spec.errors[0])
+    if spec.unrequesting:
+        namespace.unrequesting += 1
+        _add_finding(groups, POD_NO_REQUEST.id, each, 0, _container_list(each, spec.unrequesting))
+    if spec.unlimited:
+        namespace.unlimited += 1
+        _add_finding(groups, POD_NO_LIMIT.id, each, 0, _container_list(each, spec.unlimited))
 
 
 def _add_usage_findings(
     groups: dict[FindingKey, WorkloadTotals],
     node: NodeTotals,
-    space: NamespaceTotals,
     each: PodRow,
-    numbers: SpecMemory,
+    memory: SpecMemory,
     used: MeasuredUsage,
-    page: int,
 ) -> None:
-    brief, total = numbers.brief, used.total
-    node.measured += 1
-    node.usage += total
-    space.usage += total
-    _add_claims(node, each, numbers, total // page, page)
+    summary, total = memory.summary, used.total
     past = [
         (number, amount - high)
-        for number, high in numbers.highs
+        for number, high in memory.highs
         if (amount := used.containers.get(each.containers[number], 0)) > high
     ]
     if past:
         node.throttled += len(past)
         names = _container_list(each, tuple([number for number, _ in past]))
         _add_finding(groups, POD_THROTTLED.id, each, sum([over for _, over in past]), names)
-    if total * 1000 > numbers.spec.ranked:
+    if total * 1000 > memory.spec.eviction_request:
         node.over_request += 1
-        if brief.request:
-            _add_finding(groups, POD_ABOVE_REQUEST.id, each, total - brief.request)
-    elif brief.request >= IDLE_REQUEST_FACTOR * total and brief.request - total >= LARGE_AMOUNT:
-        _add_finding(groups, POD_IDLE_REQUEST.id, each, brief.request - total)
-    if brief.limit >= max(HIGH_LIMIT_FACTOR * total, total + LARGE_AMOUNT, brief.request + 1):
-        _add_finding(groups, POD_HIGH_LIMIT.id, each, brief.limit - total)
+        if summary.request:
+            _add_finding(groups, POD_ABOVE_REQUEST.id, each, total - summary.request)
+    else:
+        idle = summary.request - total
+        if summary.request >= _IDLE_REQUEST_FACTOR * total and idle >= _LARGE_AMOUNT:
+            _add_finding(groups, POD_IDLE_REQUEST.id, each, idle)
+    if summary.limit >= max(_HIGH_LIMIT_FACTOR * total, total + _LARGE_AMOUNT, summary.request + 1):
+        _add_finding(groups, POD_HIGH_LIMIT.id, each, summary.limit - total)
     if used.samples > 1 and len(used.containers) > 1:
         gain = sum(used.containers.values()) - total
-        if gain >= POD_LEVEL_SAVING and gain >= POD_LEVEL_SAVING_SHARE * total:
+        if gain >= _POD_LEVEL_SAVING and gain >= _POD_LEVEL_SAVING_SHARE * total:
             _add_finding(groups, POD_POD_LEVEL.id, each, gain)
 
 
-def _add_claims(node: NodeTotals, each: PodRow, numbers: SpecMemory, pages: int, page: int) -> None:
+def _add_claims(node: NodeTotals, each: PodRow, memory: SpecMemory, pages: int, page: int) -> None:
     """What a pod uses, and what of it is claimed, for the sums that protection depends on."""
-    kin = _QOS_KEY[numbers.brief.qos]
-    usage = node.by_class.get(kin)
+    qos = _QOS_KEY[memory.summary.qos]
+    usage = node.by_class.get(qos)
     if usage is None:
-        usage = node.by_class[kin] = ClassUsage()
+        usage = node.by_class[qos] = ClassUsage()
     usage.pages += pages
-    minimum, low = min(numbers.min // page, pages), min(numbers.low // page, pages)
+    minimum, low = min(memory.min // page, pages), min(memory.low // page, pages)
     usage.min_claimed += minimum
     usage.low_claimed += low
     _rank_claim(usage.min_unclaimed_top, minimum - pages, each)
@@ -270,19 +258,19 @@ def _add_claims(node: NodeTotals, each: PodRow, numbers: SpecMemory, pages: int,
 def _rank_victims(
     node: NodeTotals,
     each: PodRow,
-    numbers: SpecMemory,
+    memory: SpecMemory,
     used: MeasuredUsage | None,
     capacity: int | None,
 ) -> None:
     if used is not None and not each.flags & CRITICAL_FLAG:
-        excess = used.total * 1000 - numbers.spec.ranked
+        excess = used.total * 1000 - memory.spec.eviction_request
         evicted = node.evicted_first
         if len(evicted) < TOP_COUNT or (excess <= 0, each.priority, -excess) <= evicted[-1][:3]:
             full = f"{each.namespace}/{each.name}"
             insert_ranked(evicted, (excess <= 0, each.priority, -excess, full))
-    if numbers.highest_oom_score is None:
+    if memory.highest_oom_score is None:
         return
-    score, number = numbers.highest_oom_score
+    score, number = memory.highest_oom_score
     points = score
     if used is not None and capacity is not None:
         # oom_badness(), mm/oom_kill.c: memory in use plus oom_score_adj thousandths of all memory.

@@ -1,4 +1,4 @@
-"""What becomes of pods that are alike: under one release, on nodes of one size of memory."""
+"""The memory values of pods that share a spec: under one release, on nodes of one size."""
 
 from typing import Final
 
@@ -24,27 +24,27 @@ _LONG_RUNNING_ROLES: Final = frozenset({"regular", "sidecar"})
 """Containers that run as long as their pod does."""
 
 
-class SpecOutline(msgspec.Struct, frozen=True, gc=False):
-    """Pods that are alike, as far as the node does not matter."""
+class SpecOutline(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a spec comes to on every node."""
 
     outline: Outline
-    held: int
+    charged: int
     """Bytes the scheduler charges the node with."""
-    ranked: int
+    eviction_request: int
     """What eviction takes for the request, in thousandths of a byte."""
     errors: tuple[str, ...]
     """Why the API server would refuse such a pod."""
     unrequesting: tuple[int, ...]
-    """Containers that run on and request no memory, by number, unless the pod does for them."""
+    """Long-running containers without a memory request, by number, unless the pod has one."""
     unlimited: tuple[int, ...]
-    """Containers that run on without a limit, by number, unless the pod has one for them."""
+    """Long-running containers without a memory limit, by number, unless the pod has one."""
 
 
-class SpecMemory(msgspec.Struct, frozen=True, gc=False):
-    """A case on nodes of one size, made ready to be added up."""
+class SpecMemory(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a spec comes to on nodes of one size."""
 
     spec: SpecOutline
-    brief: PodMemory
+    summary: PodMemory
     min: int
     """What the pod's cgroup claims; 0 where nothing is written."""
     low: int
@@ -54,49 +54,49 @@ class SpecMemory(msgspec.Struct, frozen=True, gc=False):
     """The highest oom_score_adj, and the number of its container; None where it is not known."""
 
 
-def spec_outline(text: bytes, terms: Settings) -> SpecOutline:
-    """The case of an abridged pod, under terms that know no node.
+def spec_outline(text: bytes, settings: Settings) -> SpecOutline:
+    """The outline of an abridged pod, under settings without a node.
 
     Raise InputError where a quantity cannot be read.
     """
     pod = pod_decoder.decode(text)
-    release = terms.release
+    release = settings.release
     if not is_stored(pod):
-        asked = shape = apply_defaults(pod, release)
+        specified = shape = apply_defaults(pod, release)
     else:
-        asked = shape = shape_of(pod, release)
+        specified = shape = shape_of(pod, release)
         if not _is_resize_done(pod):
             shape = shape_of(with_resources_in_use(pod), release)
-    outline = outline_of(shape, terms, qos_class(shape, release))
-    held = outline.memory.request
-    if shape is not asked:
-        held = memory_in(request_charge(pod, asked, release))
-    errors = (*container_errors(pod), *shape_errors(asked, release))
+    outline = outline_of(shape, settings, qos_class(shape, release))
+    charged = outline.memory.request
+    if shape is not specified:
+        charged = memory_in(request_charge(pod, specified, release))
+    errors = (*container_errors(pod), *shape_errors(specified, release))
     level = (
-        asked.pod
-        if asked.pod is not None and release.is_enabled("PodLevelResources")
+        specified.pod
+        if specified.pod is not None and release.is_enabled("PodLevelResources")
         else NO_RESOURCES
     )
     return SpecOutline(
-        outline,
-        held,
-        memory_request(asked, release),
-        tuple([str(error) for error in errors]),
-        ()
+        outline=outline,
+        charged=charged,
+        eviction_request=memory_request(specified, release),
+        errors=tuple([str(error) for error in errors]),
+        unrequesting=()
         if level.requests.get(MEMORY)
-        else _containers_without_memory([part.requests for part in asked.parts], asked),
-        ()
+        else _containers_without_memory([part.requests for part in specified.parts], specified),
+        unlimited=()
         if level.limits.get(MEMORY)
-        else _containers_without_memory([part.limits for part in asked.parts], asked),
+        else _containers_without_memory([part.limits for part in specified.parts], specified),
     )
 
 
-def spec_memory(spec: SpecOutline, terms: Settings) -> SpecMemory:
-    """A case on nodes with the memory these terms say."""
-    brief = memory_on_node(spec.outline, terms)
+def spec_memory(spec: SpecOutline, settings: Settings) -> SpecMemory:
+    """A spec on nodes with the memory that these settings have."""
+    summary = memory_on_node(spec.outline, settings)
     highs: list[tuple[int, int]] = []
     worst: tuple[int, int] | None = None
-    for number, each in enumerate(brief.containers):
+    for number, each in enumerate(summary.containers):
         if each.role not in _LONG_RUNNING_ROLES:
             continue
         if isinstance(each.high, int):
@@ -105,54 +105,61 @@ def spec_memory(spec: SpecOutline, terms: Settings) -> SpecMemory:
         if score is not None and (worst is None or score > worst[0]):
             worst = score, number
     return SpecMemory(
-        spec, brief, _bytes_or_zero(brief.min), _bytes_or_zero(brief.low), tuple(highs), worst
+        spec=spec,
+        summary=summary,
+        min=_bytes_or_zero(summary.min),
+        low=_bytes_or_zero(summary.low),
+        highs=tuple(highs),
+        highest_oom_score=worst,
     )
 
 
 class SpecCache:
-    """Cases by number, each worked out once and only if asked for."""
+    """Specs by number, each computed once, when first needed."""
 
-    def __init__(self, texts: list[bytes], terms: Settings) -> None:
+    def __init__(self, texts: list[bytes], settings: Settings) -> None:
         self._texts = texts
-        self._terms = msgspec.structs.replace(terms, memory_capacity=None, memory_allocatable=None)
+        self._settings = msgspec.structs.replace(
+            settings, memory_capacity=None, memory_allocatable=None
+        )
         self._outlines: dict[int, SpecOutline | InputError] = {}
-        self._anywhere: dict[int, SpecMemory] = {}
-        """Of cases that do not depend on the node."""
+        self._on_any_node: dict[int, SpecMemory] = {}
+        """Of specs that do not depend on the node."""
         self._by_size: dict[tuple[int | None, int | None], NodeSizeSpecs] = {}
 
     def on_nodes(
         self, capacity: int | None, allocatable: int | None, *, keep: bool = True
     ) -> "NodeSizeSpecs":
-        """The cases on nodes with so much memory; `keep` them where there are several such."""
+        """The specs on nodes with so much memory; `keep` them where there are several such."""
         size = (capacity, allocatable)
         found = self._by_size.get(size)
         if found is None:
-            terms = msgspec.structs.replace(
-                self._terms, memory_capacity=capacity, memory_allocatable=allocatable
+            settings = msgspec.structs.replace(
+                self._settings, memory_capacity=capacity, memory_allocatable=allocatable
             )
-            found = NodeSizeSpecs(self, terms, keep=keep)
+            found = NodeSizeSpecs(self, settings, keep=keep)
             if keep:
                 self._by_size[size] = found
         return found
 
-    def memory_on(self, spec_number: int, terms: Settings) -> SpecMemory | InputError:
-        """A case under terms that know the node."""
-        known = self._anywhere.get(spec_number)
+    def memory_on(self, spec_number: int, settings: Settings) -> SpecMemory | InputError:
+        """A spec under settings with the memory of a node."""
+        known = self._on_any_node.get(spec_number)
         if known is not None:
             return known
-        case = self._outline(spec_number)
-        if isinstance(case, InputError):
-            return case
-        found = spec_memory(case, terms)
-        if not case.outline.needs_node:
-            self._anywhere[spec_number] = found
+        spec = self._outline(spec_number)
+        if isinstance(spec, InputError):
+            return spec
+        found = spec_memory(spec, settings)
+        if not spec.outline.needs_node:
+            self._on_any_node[spec_number] = found
         return found
 
     def _outline(self, spec_number: int) -> SpecOutline | InputError:
         known = self._outlines.get(spec_number)
         if known is None:
             try:
-                known = spec_outline(self._texts[spec_number], self._terms)
+                known = spec_outline(self._texts[spec_number], self._settings)
             except InputError as error:
                 known = error
             except msgspec.DecodeError as error:
@@ -162,30 +169,30 @@ class SpecCache:
 
 
 class NodeSizeSpecs:
-    """Numbers by case, on nodes of one size."""
+    """Specs by number, on nodes of one size."""
 
-    def __init__(self, cases: SpecCache, terms: Settings, *, keep: bool) -> None:
-        self._cache = cases
-        self._terms = terms
+    def __init__(self, cache: SpecCache, settings: Settings, *, keep: bool) -> None:
+        self._cache = cache
+        self._settings = settings
         self._known: dict[int, SpecMemory | InputError] | None = {} if keep else None
 
     def __getitem__(self, spec_number: int) -> SpecMemory | InputError:
         if self._known is None:
-            return self._cache.memory_on(spec_number, self._terms)
+            return self._cache.memory_on(spec_number, self._settings)
         found = self._known.get(spec_number)
         if found is None:
-            found = self._known[spec_number] = self._cache.memory_on(spec_number, self._terms)
+            found = self._known[spec_number] = self._cache.memory_on(spec_number, self._settings)
         return found
 
 
 def _is_resize_done(pod: Pod) -> bool:
-    """Whether all that is reported of a pod is what it asks for: nothing is being resized."""
+    """Whether the status reports just what the spec says: nothing is being resized."""
     spec, status = pod.spec, pod.status
     if status is None or spec.resources is not None:
         return status is None
-    asked = {each.name: each.resources or _EMPTY for each in containers_of(pod)}
+    specified = {each.name: each.resources or _EMPTY for each in containers_of(pod)}
     for each in (status.container_statuses or ()) + (status.init_container_statuses or ()):
-        own = asked.get(each.name, _EMPTY)
+        own = specified.get(each.name, _EMPTY)
         if each.resources is not None and each.resources != own:
             return False
         if each.allocated_resources is not None and each.allocated_resources != own.requests:
@@ -197,7 +204,7 @@ _EMPTY: Final = ResourceRequirements()
 
 
 def _containers_without_memory(amounts: list[Amounts], shape: Shape) -> tuple[int, ...]:
-    """Containers that run on and have no memory in these lists, by number."""
+    """Long-running containers without memory in these lists, by number."""
     return tuple(
         [
             number

@@ -1,19 +1,13 @@
-"""All rules that judge a cluster, and the order in which they are told."""
+"""The findings about a cluster: the rules of its nodes and namespaces, and their order."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from memqos.audit.cluster_audit import Audit, NamespaceAudit, NodeAudit
-from memqos.audit.pod_counter import (
-    FULL_NODE_SHARE,
-    HARD_PROTECTION_SHARE,
-    LIMITS_FACTOR,
-    QUOTA_HEADROOM_SHARE,
-    UNREQUESTED_SHARE,
-)
 from memqos.audit.totals import UnrequestedProtection, WorkloadTotals
 from memqos.findings.catalogue import (
     AUDIT_RULES,
+    HARD_PROTECTION_SHARE,
     NAMESPACE_NO_LIMIT_RANGE,
     NAMESPACE_QUOTA,
     NODE_FULL,
@@ -29,10 +23,18 @@ from memqos.findings.catalogue import (
     POD_THROTTLED,
     RULES_BY_ID,
 )
-from memqos.findings.finding import Finding, Severity
+from memqos.findings.finding import SEVERITIES_WORST_FIRST, Finding, Severity
 from memqos.units import format_bytes
 
-SEVERITIES_WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
+_FULL_NODE_SHARE: Final = 0.95
+"""Of what a node offers to pods, in use."""
+_LIMITS_FACTOR: Final = 2.0
+"""The sum of limits, as a multiple of what a node offers to pods."""
+_UNREQUESTED_SHARE: Final = 0.05
+"""Of a node's memory, protected for pods that did not request it."""
+_QUOTA_HEADROOM_SHARE: Final = 0.1
+"""Of a quota, left."""
+
 _RULE_ORDER: Final = {rule.id: place for place, rule in enumerate(AUDIT_RULES)}
 _AMOUNT_WORDS: Final = {
     POD_THROTTLED.id: "past memory.high",
@@ -45,19 +47,17 @@ _AMOUNT_WORDS: Final = {
 
 def judge_cluster(audit: Audit, rules: Iterable[str]) -> tuple[Finding, ...]:
     """What these rules find, the worst first, and of one rule what matters most."""
-    wanted = set(rules)
+    selected = set(rules)
     found: list[tuple[int, Finding]] = []
-    for (rule, namespace, family), group in audit.workloads:
-        if rule in wanted:
+    for (rule, namespace, workload), group in audit.workloads:
+        if rule in selected:
             found.append(
-                (group.amount or group.pods, _workload_finding(rule, namespace, family, group))
+                (group.amount or group.pods, _workload_finding(rule, namespace, workload, group))
             )
     for node in audit.nodes:
-        found += [(weight, each) for weight, each in _node_findings(node) if each.rule in wanted]
-    for space in audit.spaces:
-        found += [
-            (weight, each) for weight, each in _namespace_findings(space) if each.rule in wanted
-        ]
+        found += [pair for pair in _node_findings(node) if pair[1].rule in selected]
+    for each in audit.namespaces:
+        found += [pair for pair in _namespace_findings(each) if pair[1].rule in selected]
     found.sort(
         key=lambda pair: (
             SEVERITIES_WORST_FIRST.index(pair[1].severity),
@@ -69,8 +69,8 @@ def judge_cluster(audit: Audit, rules: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(finding for _, finding in found)
 
 
-def select_rules(only: Iterable[str], excluded: Iterable[str]) -> tuple[str, ...]:
-    """The rules of the audit that are asked for, by id or by group; all where none is named."""
+def select_rules(only: Iterable[str] = (), excluded: Iterable[str] = ()) -> tuple[str, ...]:
+    """Rules of the audit by id or by group; all of them where `only` is empty."""
     only, excluded = tuple(only), tuple(excluded)
     return tuple(
         rule.id
@@ -83,7 +83,7 @@ def _is_selected(rule: str, names: tuple[str, ...]) -> bool:
     return rule in names or rule.partition("/")[0] in names
 
 
-def _workload_finding(rule: str, namespace: str, family: str, group: WorkloadTotals) -> Finding:
+def _workload_finding(rule: str, namespace: str, workload: str, group: WorkloadTotals) -> Finding:
     amount, name = group.worst
     evidence = [f"{group.pods} pods, such as {name}" if group.pods > 1 else "one pod"]
     if group.detail:
@@ -91,7 +91,7 @@ def _workload_finding(rule: str, namespace: str, family: str, group: WorkloadTot
     if rule in _AMOUNT_WORDS:
         most = f", at most {format_bytes(amount)} in one" if group.pods > 1 else ""
         evidence.append(f"{format_bytes(group.amount)} {_AMOUNT_WORDS[rule]}{most}")
-    where = f"{namespace}/{family}*" if family.endswith("-") else f"{namespace}/{family}"
+    where = f"{namespace}/{workload}*" if workload.endswith("-") else f"{namespace}/{workload}"
     return _finding(rule, where, tuple(evidence))
 
 
@@ -122,9 +122,9 @@ def _check_lost_low(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
 
 
 def _check_unrequested(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
-    total = node.unasked_min.total + node.unasked_low.total
+    total = node.unrequested_min.total + node.unrequested_low.total
     share = node.share(total)
-    if share is None or share < UNREQUESTED_SHARE:
+    if share is None or share < _UNREQUESTED_SHARE:
         return
     evidence = [
         f"memory.{knob}: {format_bytes(found.total)} to pods that did not claim it"
@@ -138,18 +138,20 @@ def _check_unrequested(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     # Reclaim never touches memory.min; memory.low gives way when nothing else is left
     # (cgroup-v2.rst).
     severity: Severity = (
-        "warning" if (node.share(node.unasked_min.total) or 0) >= UNREQUESTED_SHARE else "info"
+        "warning" if (node.share(node.unrequested_min.total) or 0) >= _UNREQUESTED_SHARE else "info"
     )
     yield total, _finding(NODE_UNASKED.id, node.name, tuple(evidence), severity)
 
 
 def _unrequested_by_knob(node: NodeAudit) -> tuple[tuple[str, UnrequestedProtection], ...]:
-    return ("min", node.unasked_min), ("low", node.unasked_low)
+    return ("min", node.unrequested_min), ("low", node.unrequested_low)
 
 
 def _check_usage(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     memory = node.memory
-    if memory is not None and memory.published and node.usage >= FULL_NODE_SHARE * memory.published:
+    if memory is None or not memory.published:
+        return
+    if node.usage >= _FULL_NODE_SHARE * memory.published:
         evidence = [f"in use {format_bytes(node.usage)} of {format_bytes(memory.published)}"]
         evidence += [f"evicted first: {each.pod}" for each in node.evicted_first[:1]]
         yield node.usage, _finding(NODE_FULL.id, node.name, tuple(evidence))
@@ -157,7 +159,9 @@ def _check_usage(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
 
 def _check_limits(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     memory = node.memory
-    if memory is not None and memory.published and node.limits >= LIMITS_FACTOR * memory.published:
+    if memory is None or not memory.published:
+        return
+    if node.limits >= _LIMITS_FACTOR * memory.published:
         times = node.limits / memory.published
         evidence = [f"limits {format_bytes(node.limits)}, {times:.1f} × what is offered"]
         if node.unlimited:
@@ -180,16 +184,16 @@ def _node_findings(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
         yield from rule(node)
 
 
-def _namespace_findings(space: NamespaceAudit) -> Iterator[tuple[int, Finding]]:
-    if space.unrequesting and not space.defaults_request:
-        evidence = (f"{space.unrequesting} of {space.pods} pods request no memory",)
-        yield space.unrequesting, _finding(NAMESPACE_NO_LIMIT_RANGE.id, space.name, evidence)
-    for room in space.quotas:
-        if room.hard - room.used < QUOTA_HEADROOM_SHARE * room.hard:
-            share = room.used / room.hard if room.hard else 1.0
-            used = f"{format_bytes(room.used)} of {format_bytes(room.hard)}, {share:.0%}"
-            evidence = (f"{room.quota}: {room.resource} {used}",)
-            yield room.used, _finding(NAMESPACE_QUOTA.id, space.name, evidence)
+def _namespace_findings(each: NamespaceAudit) -> Iterator[tuple[int, Finding]]:
+    if each.unrequesting and not each.defaults_request:
+        evidence = (f"{each.unrequesting} of {each.pods} pods request no memory",)
+        yield each.unrequesting, _finding(NAMESPACE_NO_LIMIT_RANGE.id, each.name, evidence)
+    for left in each.quotas:
+        if left.hard - left.used < _QUOTA_HEADROOM_SHARE * left.hard:
+            share = left.used / left.hard if left.hard else 1.0
+            used = f"{format_bytes(left.used)} of {format_bytes(left.hard)}, {share:.0%}"
+            evidence = (f"{left.quota}: {left.resource} {used}",)
+            yield left.used, _finding(NAMESPACE_QUOTA.id, each.name, evidence)
 
 
 def _finding(

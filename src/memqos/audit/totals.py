@@ -1,7 +1,7 @@
-"""What was counted of pods: node by node, namespace by namespace, and by what was found.
+"""Sums over pods: by node, by namespace, and by what was found about a workload.
 
-Tallies of two parts of a cluster can be added, and come to those of the whole: so it does not
-matter who counted which pods.
+The totals of two parts of a cluster add up to those of the whole, so it does not matter which
+process counted which pods.
 """
 
 from typing import Final, Literal, NamedTuple
@@ -14,12 +14,12 @@ from memqos.plan.levels import Levels
 from memqos.plan.setting import FileSettings
 
 TOP_COUNT: Final = 3
-"""How many are named of those that go first."""
+"""How many pods are named of those evicted, killed or protected first."""
 
 QosKey = Literal["guaranteed", "burstable", "besteffort"]
 
 RankedEntry = tuple[int | bool | str, ...]
-"""What ranks a pod, and its name last: the smallest goes first."""
+"""What ranks a pod, and its name last: the smallest is first."""
 
 
 class ClassUsage(msgspec.Struct):
@@ -29,11 +29,11 @@ class ClassUsage(msgspec.Struct):
     min_claimed: int = 0
     low_claimed: int = 0
     min_unclaimed_top: list[RankedEntry] = []
-    """Who would get most of what is left over: (minus the pages not claimed, name)."""
+    """The pods with the most pages not claimed: (minus the pages, name)."""
     low_unclaimed_top: list[RankedEntry] = []
 
 
-class NodeTotals(msgspec.Struct):
+class NodeTotals(msgspec.Struct, kw_only=True):
     """The pods of one node; amounts in bytes."""
 
     pods: int = 0
@@ -42,7 +42,7 @@ class NodeTotals(msgspec.Struct):
     besteffort: int = 0
     containers: int = 0
     charged: int = 0
-    """What the scheduler has charged the node with."""
+    """Requests that the scheduler has charged the node with."""
     guaranteed_request: int = 0
     burstable_request: int = 0
     limit: int = 0
@@ -57,7 +57,7 @@ class NodeTotals(msgspec.Struct):
     usage: int = 0
     over_request: int = 0
     changed: int = 0
-    """Pods with other values than under the terms they are compared with."""
+    """Pods with other values than under the settings they are compared with."""
     by_class: dict[QosKey, ClassUsage] = {}
     evicted_first: list[RankedEntry] = []
     """(not over its request, priority, minus the excess, name)."""
@@ -92,8 +92,8 @@ FindingKey = tuple[str, str, str]
 """Rule, namespace, workload."""
 
 
-class ClusterTotals(msgspec.Struct):
-    """All that was added up."""
+class ClusterTotals(msgspec.Struct, kw_only=True):
+    """All sums."""
 
     nodes: dict[str, NodeTotals] = {}
     namespaces: dict[str, NamespaceTotals] = {}
@@ -103,13 +103,13 @@ class ClusterTotals(msgspec.Struct):
     """Pods with a quantity that cannot be read: place, name, what, field."""
     measured: int = 0
     matched: set[str] = set()
-    """Whose usage was asked for and found, by namespace/name."""
+    """Pods that were read and whose usage is known, by namespace/name."""
     pod_rows: list[tuple[str, bytes]] = []
-    """Namespace and name, and the row as JSON; only where asked for."""
+    """Namespace and name, and the pod as JSON; only where rows are requested."""
 
 
 def merge_totals(one: ClusterTotals, other: ClusterTotals) -> ClusterTotals:
-    """Both together; the first is changed."""
+    """Add the second to the first."""
     for name, node in other.nodes.items():
         if name in one.nodes:
             _add_node(one.nodes[name], node)
@@ -143,7 +143,7 @@ def is_worse(one: tuple[int, str], other: tuple[int, str]) -> bool:
 
 
 def insert_ranked(first: list[RankedEntry], entry: RankedEntry) -> None:
-    """Put an entry among those that go first, of which only so many are kept."""
+    """Insert an entry in its order, and keep only the first few."""
     first.append(entry)
     first.sort()
     del first[TOP_COUNT:]
@@ -166,10 +166,10 @@ def _add_node(one: NodeTotals, other: NodeTotals) -> None:
     one.usage += other.usage
     one.over_request += other.over_request
     one.changed += other.changed
-    for kin, usage in other.by_class.items():
-        known = one.by_class.get(kin)
+    for qos, usage in other.by_class.items():
+        known = one.by_class.get(qos)
         if known is None:
-            one.by_class[kin] = usage
+            one.by_class[qos] = usage
         else:
             _add_usage(known, usage)
     one.evicted_first = _merge_ranked(one.evicted_first, other.evicted_first)
@@ -200,7 +200,7 @@ _NO_USAGE: Final = ClassUsage()
 
 
 class UnrequestedProtection(NamedTuple):
-    """What is given to pods unasked, in bytes, and who would get most."""
+    """Protection that pods get without requesting it, in bytes, and those that get most."""
 
     total: int
     most: tuple[tuple[str, int], ...]
@@ -210,39 +210,41 @@ NO_UNREQUESTED_PROTECTION: Final = UnrequestedProtection(0, ())
 
 
 class _Leftover(NamedTuple):
-    """What a cgroup holds and its children did not ask for, over what they use unclaimed."""
+    """The protection of a cgroup beyond its children's claims, and their usage without a claim."""
 
     pages: int
     unclaimed: int
 
     def share(self, pages: int) -> int:
-        """What comes to a child that uses so much without a claim."""
+        """The part of a child that uses so many pages without a claim."""
         return self.pages * pages // self.unclaimed if self.unclaimed > 0 else 0
 
 
 def unrequested_protection(
     node: NodeTotals, levels: Levels, knob: Knob, page: int
 ) -> UnrequestedProtection:
-    """What would be protected on a node for pods that did not ask for it."""
+    """What would be protected on a node for pods that did not request it."""
     if not node.measured:
         return NO_UNREQUESTED_PROTECTION
-    used = {kin: _used_and_claimed(node.by_class.get(kin, _NO_USAGE), knob) for kin in _QOS_KEYS}
+    used = {qos: _used_and_claimed(node.by_class.get(qos, _NO_USAGE), knob) for qos in _QOS_KEYS}
     total_used = sum(pages for pages, _ in used.values())
-    claimed = min(_setting_bytes(levels.burstable, knob) // page, used["burstable"][0])
-    asked = {"guaranteed": used["guaranteed"][1], "burstable": claimed, "besteffort": 0}
+    burstable = min(setting_bytes(levels.burstable, knob) // page, used["burstable"][0])
+    claimed = {"guaranteed": used["guaranteed"][1], "burstable": burstable, "besteffort": 0}
     # As effective_protection() of the kernel with memory_recursiveprot; see `plan.effective`.
-    holds, asks = _setting_bytes(levels.kubepods, knob) // page, sum(asked.values())
-    here = _leftover(holds, asks, total_used)
+    protected, total_claimed = setting_bytes(levels.kubepods, knob) // page, sum(claimed.values())
+    here = _leftover(protected, total_claimed, total_used)
     below: dict[QosKey, _Leftover] = {"guaranteed": here}
-    for kin in ("burstable", "besteffort"):
-        pages, asked_below = used[kin]
-        granted = asked[kin] if asks <= holds else asked[kin] * holds // asks
-        below[kin] = _leftover(granted + here.share(pages - asked[kin]), asked_below, pages)
+    for qos in ("burstable", "besteffort"):
+        pages, claimed_below = used[qos]
+        granted = claimed[qos]
+        if total_claimed > protected:
+            granted = claimed[qos] * protected // total_claimed
+        below[qos] = _leftover(granted + here.share(pages - claimed[qos]), claimed_below, pages)
     total = 0
     most: list[tuple[int, str]] = []
-    for kin, left in below.items():
-        usage = node.by_class.get(kin, _NO_USAGE)
-        total += left.share(used[kin][0] - used[kin][1])
+    for qos, left in below.items():
+        usage = node.by_class.get(qos, _NO_USAGE)
+        total += left.share(used[qos][0] - used[qos][1])
         first = usage.min_unclaimed_top if knob == "min" else usage.low_unclaimed_top
         most += [(left.share(-int(rank)), str(name)) for rank, name in first]
     most = sorted([each for each in most if each[0]], key=lambda each: (-each[0], each[1]))
@@ -254,15 +256,16 @@ def unrequested_protection(
 _QOS_KEYS: Final[tuple[QosKey, ...]] = ("guaranteed", "burstable", "besteffort")
 
 
-def _leftover(holds: int, asked: int, used: int) -> _Leftover:
-    return _Leftover(max(0, holds - asked), used - asked)
+def _leftover(protected: int, claimed: int, used: int) -> _Leftover:
+    return _Leftover(max(0, protected - claimed), used - claimed)
 
 
 def _used_and_claimed(usage: ClassUsage, knob: Knob) -> tuple[int, int]:
     return usage.pages, usage.min_claimed if knob == "min" else usage.low_claimed
 
 
-def _setting_bytes(settings: FileSettings, knob: Knob) -> int:
+def setting_bytes(settings: FileSettings, knob: Knob) -> int:
+    """memory.min or memory.low of a cgroup; 0 where it is not set."""
     setting = settings.get(f"memory.{knob}")
     value = None if setting is None else setting.value
     return value if isinstance(value, int) else 0

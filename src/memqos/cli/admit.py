@@ -174,7 +174,7 @@ def _admit_pods(
             namespace=namespace,
             names=tuple(container.name for container in containers_of(pod)),
             release=release,
-            wanted=replicas,
+            replicas=replicas,
             admitted=count,
             creation=creation,
             ranges=tuple(ranges),

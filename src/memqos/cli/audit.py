@@ -7,15 +7,15 @@ from typing import Final, Literal
 import click
 import msgspec
 
-from memqos.audit.rules import SEVERITIES_WORST_FIRST, select_rules
+from memqos.audit.report import AuditReport
+from memqos.audit.rules import select_rules
 from memqos.cli.audit_run import AuditRequest, run_audit
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
 from memqos.cli.options import release_options
 from memqos.cli.output import complain, emit, output_option, print_lines
 from memqos.cli.settings import POLICY_CHOICES, FactorType, check_settings_options
-from memqos.draw.audit_report import AuditReport
 from memqos.findings.catalogue import AUDIT_RULES, unknown_rule
-from memqos.findings.finding import Finding, Severity
+from memqos.findings.finding import SEVERITIES_WORST_FIRST, Finding, Severity
 from memqos.settings.settings import PAGE_SIZE
 from memqos.units import pluralize
 
@@ -162,7 +162,7 @@ def _print(report: AuditReport, pods: list[bytes], output: Output) -> None:
 
         print(audit_html(report))
     else:
-        from memqos.draw.audit_report import audit_data
+        from memqos.draw.text.audit import audit_data
 
         data = audit_data(report, pods)
         if output == "yaml":

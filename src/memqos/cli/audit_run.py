@@ -7,17 +7,11 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 
+from memqos.audit import AuditResult, audit_cluster
 from memqos.audit.census import ClusterObjects, MeasuredUsage
-from memqos.audit.cluster_audit import (
-    Audit,
-    NodeMemory,
-    NodeMemoryEstimator,
-    audit_cluster,
-    node_sizes,
-)
 from memqos.audit.comparison import compare_audits
-from memqos.audit.rules import judge_cluster
-from memqos.audit.totals import ClusterTotals
+from memqos.audit.node_memory import NodeMemoryEstimator
+from memqos.audit.report import AuditReport, ReportComparison
 from memqos.cli.cluster_access import CLUSTER, LiveCluster
 from memqos.cli.output import ProgressBar
 from memqos.cli.settings import (
@@ -28,11 +22,9 @@ from memqos.cli.settings import (
     resolve_settings,
     with_cluster_defaults,
 )
-from memqos.draw.audit_report import AuditReport, AuditSettings, ReportComparison
+from memqos.draw.text.audit import settings_title
 from memqos.errors import InputError, UnsupportedRelease
-from memqos.findings.finding import Finding
 from memqos.host.census_reader import CensusReader
-from memqos.host.census_workers import CountSettings
 from memqos.host.dumps import DumpSource, dump_of
 from memqos.release import Release
 from memqos.settings.settings import Settings
@@ -50,14 +42,6 @@ class AuditRequest(NamedTuple):
     rules: tuple[str, ...]
     jobs: int
     with_pods: bool
-
-
-class _SettingsAudit(NamedTuple):
-    """An audit with one set of settings."""
-
-    audit: Audit
-    findings: tuple[Finding, ...]
-    totals: ClusterTotals
 
 
 def run_audit(
@@ -95,7 +79,7 @@ def run_audit(
             there = _audit_with(
                 census, objects, other_resolved, rules, compared_with=resolved.settings
             )
-            compared = _compare(str(_display_settings(other_resolved)), here, there)
+            compared = _compare(settings_title(other_resolved.settings), here, there)
         elif compare is not None:
             with _read_dumps([compare], request.jobs, usage | measured, live) as other:
                 there = _audit_with(other, other.cluster_objects(), resolved, rules)
@@ -103,7 +87,6 @@ def run_audit(
                     census.add_fault(fault)
             compared = _compare(_source_name(compare, live), here, there)
         report = AuditReport(
-            settings=_display_settings(resolved),
             audit=here.audit,
             findings=here.findings,
             faults=tuple(sorted(census.faults, key=_fault_position)),
@@ -160,24 +143,20 @@ def _audit_with(
     *,
     with_pods: bool = False,
     compared_with: Settings | None = None,
-) -> _SettingsAudit:
-    nodes, refused = _node_memories(objects, resolved)
-    counting = CountSettings(
+) -> AuditResult:
+    result = audit_cluster(
+        objects,
+        NodeMemoryEstimator(resolved.config, resolved.settings, exact=resolved.is_configured),
         resolved.settings,
-        node_sizes(nodes, resolved.settings.page_size),
-        {},
-        objects.usage,
-        compared_with,
-        with_pods,
-    )
-    totals = census.count_pods(counting)
-    audit, faults = audit_cluster(
-        totals, resolved.settings, nodes, objects.limit_ranges, objects.quotas
+        census.count_pods,
+        rules=rules,
+        before=compared_with,
+        with_rows=with_pods,
     )
     if compared_with is None:
-        for fault in (*refused, *faults):
+        for fault in result.faults:
             census.add_fault(fault)
-    return _SettingsAudit(audit, judge_cluster(audit, rules), totals)
+    return result
 
 
 def _resolve_audit_settings(
@@ -212,26 +191,10 @@ def _resolve_audit_settings(
     return msgspec.structs.replace(resolved, notes=(note, *resolved.notes))
 
 
-def _node_memories(
-    objects: ClusterObjects, resolved: ResolvedSettings
-) -> tuple[dict[str, NodeMemory], list[InputError]]:
-    estimator = NodeMemoryEstimator(
-        resolved.config, resolved.settings, exact=resolved.is_configured
-    )
-    found: dict[str, NodeMemory] = {}
-    faults: list[InputError] = []
-    for name, node in objects.nodes.items():
-        try:
-            found[name] = estimator.memory_of(node)
-        except InputError as error:
-            faults.append(InputError(f"node {name}: {error.what}", field=error.field))
-    return found, faults
-
-
 def _add_late_faults(
     census: CensusReader,
     objects: ClusterObjects,
-    here: _SettingsAudit,
+    here: AuditResult,
     usage: Mapping[str, MeasuredUsage],
     *,
     is_live: bool,
@@ -278,16 +241,10 @@ def _parse_compare(compare: str, options: SettingsOptions) -> SettingsOptions:
     return msgspec.structs.replace(options, **changes)
 
 
-def _compare(title: str, here: _SettingsAudit, there: _SettingsAudit) -> ReportComparison:
+def _compare(title: str, here: AuditResult, there: AuditResult) -> ReportComparison:
     changed = {name: node.changed for name, node in there.totals.nodes.items() if node.changed}
     findings = (here.findings, there.findings)
     return ReportComparison(title, compare_audits(here.audit, there.audit, findings, changed))
-
-
-def _display_settings(resolved: ResolvedSettings) -> AuditSettings:
-    return AuditSettings(
-        str(resolved.settings.release), resolved.settings.policy, resolved.settings.factor
-    )
 
 
 def _kind_notes(objects: ClusterObjects) -> list[str]:

@@ -172,12 +172,12 @@ def _facts(
 
 def _plan_facts(plan: NodePlan) -> PlanFacts:
     return PlanFacts(
-        cgroup_names(plan.config.driver, plan.config.cgroup_root),
-        plan.tree,
-        plan.comparison,
-        plan.settings.release.is_enabled("MemoryQoS") if plan.doubt is None else None,
-        plan.unaligned,
-        plan.doubt,
+        names=cgroup_names(plan.config.driver, plan.config.cgroup_root),
+        tree=plan.tree,
+        comparison=plan.comparison,
+        memory_qos=plan.settings.release.is_enabled("MemoryQoS") if plan.doubt is None else None,
+        unaligned=plan.unaligned,
+        doubt=plan.doubt,
         managed=plan.managed,
     )
 

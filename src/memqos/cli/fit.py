@@ -145,7 +145,7 @@ def _fit_results(
             namespace=template.namespace,
             demand=demand,
             survey=survey,
-            rooms=tuple(cluster) if listed else (),
+            nodes=tuple(cluster) if listed else (),
             verdicts=tuple(judge_fit(demand, node, release) for node in cluster) if listed else (),
             notes=(f"it is bound to {pod.spec.node_name} already",) if pod.spec.node_name else (),
         )

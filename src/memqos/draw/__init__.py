@@ -1,1 +1,1 @@
-"""Tables, SVG and text out of plans. Pure: values in, text out."""
+"""Plans, audits and stories as text, data, SVG and HTML. Pure: values in, text out."""

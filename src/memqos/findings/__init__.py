@@ -1,5 +1,5 @@
-"""What is wrong with a node, what to know about it, and what to do.
+"""Problems of a node, with evidence and fixes, and the admission policy of a platform. Pure.
 
-Charter: pure rules that judge facts. Each is a small function from `Facts` to findings, and every
-finding carries its evidence and a fix. What was observed, and when, arrives as a value.
+A rule is a small function from `NodeFacts` to findings; `catalogue` has the text of each. Facts,
+and when they were observed, arrive as values.
 """

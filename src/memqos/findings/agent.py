@@ -1,4 +1,4 @@
-"""Rules about memqos's own values on a node: what its agent manages, and what nobody does."""
+"""Rules about values that memqos wrote: which of them an agent manages, and which none does."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ from memqos.plan.names import outer
 
 
 def check_pending_values(facts: NodeFacts) -> Iterator[Finding]:
-    """What the agent at work has yet to write."""
+    """Values that the agent has yet to write."""
     if facts.planned is None:
         return
     changes = [c for c in facts.planned.comparison.changes if facts.is_managed(c.path)]
@@ -36,7 +36,7 @@ def check_pending_values(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_contested_values(facts: NodeFacts) -> Iterator[Finding]:
-    """What the agent has given up, as somebody else writes it as well."""
+    """Values that the agent no longer writes, as another program writes them, too."""
     found = _values_left_alone(facts)
     if found:
         yield Finding(
@@ -54,7 +54,7 @@ def check_contested_values(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_own_values(facts: NodeFacts) -> Iterator[Finding]:
-    """Values in place that memqos wrote and Kubernetes would not set: who manages them?"""
+    """Values in place that memqos wrote and Kubernetes would not set."""
     ours = tuple(_values_unlike_kubernetes(facts))
     managed_paths = frozenset() if facts.agent is None else facts.agent.managed_paths
     managed = [place for place in ours if outer(place[0]) in managed_paths]
@@ -83,7 +83,7 @@ def check_own_values(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def why_unmanaged(agent: AgentState | None) -> tuple[str, str]:
-    """Why nobody manages values that memqos wrote, and what to do about them."""
+    """Why no agent manages values that memqos wrote, and what to do about them."""
     if agent is not None and agent.enforces:
         return (
             "the agent on this node manages other pods",
@@ -103,7 +103,7 @@ def _value_evidence(facts: NodeFacts, places: Sequence[tuple[str, str]]) -> tupl
 
 
 def _values_unlike_kubernetes(facts: NodeFacts) -> Iterator[tuple[str, str]]:
-    """Of what memqos wrote, what a plan would change; all of it where there is no plan to go by."""
+    """What memqos wrote and a plan would change; without a plan, all that memqos wrote."""
     changes = () if facts.planned is None else facts.planned.comparison.changes
     changed = {(change.path, change.file) for change in changes}
     for path, files in facts.own_values.items():

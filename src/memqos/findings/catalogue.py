@@ -12,6 +12,9 @@ from memqos.findings.finding import Severity
 
 JudgingCommand = Literal["audit", "doctor"]
 
+HARD_PROTECTION_SHARE: Final = 0.9
+"""Of a node's memory: with so much in memory.min, processes are killed instead of reclaimed."""
+
 
 class RuleInfo(msgspec.Struct, frozen=True):
     """A rule as a person reads about it."""

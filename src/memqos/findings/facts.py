@@ -18,8 +18,8 @@ class SecondReading(msgspec.Struct, frozen=True):
     cgroups: dict[str, dict[str, str]]
 
 
-class PlanFacts(msgspec.Struct, frozen=True):
-    """What Kubernetes would have the node be."""
+class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What Kubernetes would set on the node."""
 
     names: CgroupNames
     tree: Tree
@@ -29,7 +29,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
     unaligned: tuple[str, ...] = ()
     """Pods whose pod-level resources the Memory Manager ignores."""
     doubt: str | None = None
-    """Why the plan is a guess, that nothing is to be judged by."""
+    """Why the plan is a guess, by which nothing is judged."""
     managed: frozenset[str] = frozenset()
     """The cgroups that an agent of memqos manages, planned as it plans them."""
 
@@ -58,7 +58,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.machine.page_size or PAGE_SIZE
 
     def display_name(self, path: str) -> str:
-        """A cgroup as a person would say it: by pod and container where they are known."""
+        """A cgroup by its pod and container where they are known, else by its path."""
         cgroups = {} if self.planned is None else self.planned.tree.cgroups
         cgroup, above = cgroups.get(path), cgroups.get(path.rpartition("/")[0])
         if cgroup is not None and cgroup.pod is not None:
@@ -71,7 +71,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.planned is not None and outer(path) in self.planned.managed
 
     def is_written_by_memqos(self, path: str, file: str) -> bool:
-        """Whether a value is memqos's doing, and not to be judged by what Kubernetes would set."""
+        """Whether memqos wrote a value: it is not compared with what Kubernetes sets."""
         return self.is_managed(path) or file in self.own_values.get(path, ())
 
     def is_pod(self, path: str) -> bool:

@@ -1,15 +1,16 @@
-"""One thing found on a node."""
+"""One finding about a node or a cluster."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 Severity = Literal["error", "warning", "info"]
 """It cannot work; it works worse than it looks; it is good to know."""
+SEVERITIES_WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was found, where, what tells so, and what helps."""
+    """A problem: what and where it is, its evidence, its fix."""
 
     rule: str
     severity: Severity

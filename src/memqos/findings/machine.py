@@ -23,7 +23,7 @@ _OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "
 
 
 def check_cgroup_version(facts: NodeFacts) -> Iterator[Finding]:
-    """Memory QoS is a matter of cgroup v2."""
+    """Memory QoS needs cgroup v2."""
     found = facts.machine.layout
     if found is None:
         yield Finding(
@@ -76,10 +76,10 @@ def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
-    """An older runtime drops what the kubelet asks for, and says nothing."""
+    """An older runtime ignores the values that the kubelet sends, without an error."""
     found = facts.machine.runtime_version
-    wanted = None if found is None else _OLDEST_RUNTIMES.get(found[0].lower())
-    if found is None or wanted is None:
+    oldest = None if found is None else _OLDEST_RUNTIMES.get(found[0].lower())
+    if found is None or oldest is None:
         yield Finding(
             MACHINE_RUNTIME.id,
             "info",
@@ -89,14 +89,14 @@ def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
             (f"runtime: {facts.machine.runtime or 'none found'}",),
             "compare the runtime's --version",
         )
-    elif found[1] < wanted:
+    elif found[1] < oldest:
         yield Finding(
             MACHINE_RUNTIME.id,
             "error",
             "this runtime does not pass memory.min, memory.low and memory.high on to containers",
             "container runtime",
             (facts.machine.runtime or found[0],),
-            f"run {found[0]} {wanted[0]}.{wanted[1]} or newer",
+            f"run {found[0]} {oldest[0]}.{oldest[1]} or newer",
         )
 
 
@@ -130,7 +130,7 @@ def check_swap(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_psi(facts: NodeFacts) -> Iterator[Finding]:
-    """Without PSI nobody sees who waits for memory."""
+    """Without PSI it is not measured how long containers wait for memory."""
     if facts.machine.pressure or any("memory.pressure" in each for each in facts.cgroups.values()):
         return
     why = facts.machine.missing.get("pressure")
@@ -147,7 +147,7 @@ def check_psi(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_recursive_protection(facts: NodeFacts) -> Iterator[Finding]:
-    """The mount option decides whether protection reaches those who do not claim it."""
+    """The mount option decides whether cgroups without a claim are protected."""
     found = facts.machine.recursive_protection
     if found:
         return

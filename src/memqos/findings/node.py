@@ -1,11 +1,11 @@
-"""All rules that judge a node, and the order in which they are told."""
+"""The findings about a node: all rules that judge it, and their order."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from memqos.findings import agent, machine, protection, throttling, tree
 from memqos.findings.facts import NodeFacts
-from memqos.findings.finding import Finding, Severity
+from memqos.findings.finding import SEVERITIES_WORST_FIRST, Finding
 
 NodeRule = Callable[[NodeFacts], Iterable[Finding]]
 
@@ -33,12 +33,11 @@ _RULES_FOR_CGROUP_V2: Final[tuple[NodeRule, ...]] = (
     machine.check_psi,
     machine.check_recursive_protection,
 )
-_WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 
 
 def judge_node(facts: NodeFacts) -> tuple[Finding, ...]:
-    """What is found, the worst first. Where there is no cgroup v2, there is little else to say."""
+    """What is found, the worst first. Without cgroup v2 only a few rules apply."""
     on_v2 = facts.machine.layout in ("v2", None)
     rules = (*_RULES_FOR_ANY_MACHINE, *(_RULES_FOR_CGROUP_V2 if on_v2 else ()))
     found = [finding for rule in rules for finding in rule(facts)]
-    return tuple(sorted(found, key=lambda finding: _WORST_FIRST.index(finding.severity)))
+    return tuple(sorted(found, key=lambda finding: SEVERITIES_WORST_FIRST.index(finding.severity)))

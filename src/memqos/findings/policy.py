@@ -1,4 +1,4 @@
-"""A policy: rules of a platform that every new pod must keep, or is warned about."""
+"""An admission policy: a platform's rules for new pods, which refuse or warn."""
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -46,7 +46,7 @@ class PolicyRule(
     tag_field="check",
     forbid_unknown_fields=True,
 ):
-    """What all rules have."""
+    """What all rules have in common."""
 
     id: PolicyRuleId
     only: Selector = Selector()
@@ -56,17 +56,17 @@ class PolicyRule(
     on_error: OnError | None = None
     """The same."""
     hint: str | None = None
-    """A sentence of the platform's own, such as whom to ask."""
+    """A sentence of the platform's own, such as a contact."""
 
 
 class ForbidClass(PolicyRule, frozen=True, kw_only=True, tag="class"):
-    """Pods of these QoS classes are not wanted."""
+    """Pods of these QoS classes are refused."""
 
     forbid: tuple[QosClass, ...]
 
 
 class RequiredResources(PolicyRule, frozen=True, kw_only=True, tag="required"):
-    """Every container, or the pod as a whole, says how much it requests or may use."""
+    """Every container, or the pod as a whole, has a request or limit."""
 
     resource: str = MEMORY
     of: tuple[_Side, ...] = _SIDES
@@ -92,7 +92,7 @@ AnyPolicyRule = ForbidClass | RequiredResources | LimitRatio | ResourceBounds
 
 
 class AdmissionPolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Rules, and what is done where they are broken or cannot be judged."""
+    """Rules, and what happens where they are broken or cannot be judged."""
 
     api_version: Literal["memqos.io/v1alpha1"]
     kind: Literal["AdmissionPolicy"]
@@ -125,8 +125,8 @@ def policy_breaches(
 ) -> list[PolicyBreach]:
     """All rules that a pod does not keep, in the policy's order.
 
-    Where `before` is given, what was just as wrong with that pod is not held against this one. A
-    rule that fails is broken or not as its `on_error` says, and the others are judged all the same.
+    Where `before` is given, breaches which that pod has as well are skipped. A rule that fails is
+    a breach or a warning as its `on_error` says, and the others are judged nevertheless.
     """
     found: list[PolicyBreach] = []
     for rule in policy.rules:
@@ -216,7 +216,7 @@ POLICY_CHECKS: Final = tuple(str(rule.__struct_config__.tag) for rule in _RULE_C
 def _exact(ratio: float) -> tuple[int, int]:
     """A number as it is written: of 1.1, eleven tenths and not the float next to it.
 
-    A policy has a few of them, and every container of every pod is held against one.
+    A policy has a few of them, and every container of every pod is compared with one.
     """
     return Fraction(repr(ratio)).as_integer_ratio()
 
@@ -228,9 +228,9 @@ def _amount(stanza: Part | Resources, side: _Side, resource: str) -> int | None:
 def _stanzas(
     pod: Pod, shape: Shape, resource: str, sides: tuple[_Side, ...], release: Release
 ) -> Iterator[tuple[str, Part | Resources]]:
-    """Where a pod says how much it wants: at the pod level if it says all there, else everywhere.
+    """The resources that rules judge: the pod's if they are complete, else its containers'.
 
-    Ephemeral containers have no resources, so nothing is asked of them.
+    Ephemeral containers have no resources and are skipped.
     """
     of_pod = shape.pod if has_pod_level(shape, release) else None
     if of_pod is not None and all(_amount(of_pod, side, resource) for side in sides):

@@ -1,4 +1,4 @@
-"""Rules about effective protection: where it is lost on the way down, and who gets it unasked."""
+"""Rules about effective protection: where it is lost, and who gets it without a claim."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -60,7 +60,7 @@ def check_protection(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def cgroup_claims(facts: NodeFacts) -> dict[str, Claim]:
-    """What every cgroup claims and uses; those that vanished while being read are left out."""
+    """What every cgroup claims and uses; those removed while being read are skipped."""
     claims: dict[str, Claim] = {}
     for path in sorted(facts.cgroups, key=lambda path: path.count("/")):
         files, parent = facts.cgroups[path], path.rpartition("/")[0]
@@ -78,8 +78,8 @@ def _lost_protection(
     losers: dict[str, list[str]] = {}
     for path, claim in claims.items():
         share = _knob_share(honoured[path], knob)
-        asked = min(_claim_bytes(claim, knob), claim.usage)
-        if share.taken_by is not None and share.lost > asked * _SIGNIFICANT_SHARE:
+        claimed = min(_claim_bytes(claim, knob), claim.usage)
+        if share.taken_by is not None and share.lost > claimed * _SIGNIFICANT_SHARE:
             losers.setdefault(share.taken_by, []).append(path)
     for taker, paths in losers.items():
         above = {path.rpartition("/")[0] for path in paths}
@@ -107,8 +107,7 @@ def _lost_protection(
 
 
 def _recipients(facts: NodeFacts, claims: Mapping[str, Claim]) -> Iterator[str]:
-    """Pods, and what is reserved for the system, as all within may live by that claim; elsewhere,
-    the leaves."""
+    """Pods and reservations for the system, whose claim covers all within; elsewhere the leaves."""
     above = {path.rpartition("/")[0] for path in claims}
     whole = tuple(path for path in claims if facts.is_pod(path) or facts.is_reserved(path))
     within = tuple(f"{each}/" for each in whole)
@@ -122,7 +121,7 @@ def _unrequested_protection(
     """Protection is left over where a claim is not in use, and where more is claimed above than
     below; exact sums help against the second alone."""
     given = {path: _knob_share(each, knob).unclaimed for path, each in shares.items()}
-    given = {path: unclaimed for path, unclaimed in given.items() if unclaimed}
+    given = {path: amount for path, amount in given.items() if amount}
     # Protection is handed down, never sideways: it stays below the same child of the root.
     tops = set(map(_top_level_cgroup, given))
     near = {path: claim for path, claim in claims.items() if _top_level_cgroup(path) in tops}
@@ -162,7 +161,7 @@ def _unrequested_protection(
 def _claims_not_in_use(
     knob: Knob, claims: Mapping[str, Claim], shares: Mapping[str, Protection]
 ) -> dict[str, int]:
-    """What is claimed and not in use. Right below the root it goes to nobody."""
+    """What is claimed and not in use. A child of the root leaves nothing to its siblings."""
     found = {}
     for path in shares.keys() & claims.keys():
         claim = _claim_bytes(claims[path], knob)

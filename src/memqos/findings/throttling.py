@@ -1,7 +1,7 @@
-"""Rules about throttling: who is past memory.high now, and who will not get out of it.
+"""Rules about throttling: cgroups past memory.high, and those that stay there.
 
 A task past memory.high reclaims, then sleeps for up to two seconds, whenever it has charged memory.
-Where nothing can be reclaimed it is neither killed nor does it get anywhere.
+Where nothing can be reclaimed it makes no progress, and is not killed either.
 """
 
 from collections.abc import Iterator
@@ -25,22 +25,22 @@ _STUCK_EVENT_RATE: Final = 5.0
 """Events a second. A task that reclaims in vain tries 16 times (MAX_RECLAIM_RETRIES), with an event
 each, then sleeps up to 2 s (mm/memcontrol.c, MEMCG_MAX_HIGH_DELAY_JIFFIES): about 8 a second."""
 _STUCK_STALL_PERCENT: Final = 50.0
-"""Percent of the time in which no task of a cgroup got anywhere."""
+"""Percent of the time in which no task of a cgroup made progress."""
 _MOSTLY_ANONYMOUS: Final = 0.9
 _RAISE_LIMIT_FIX: Final = (
     "raise the container's memory limit, or memoryThrottlingFactor: memory.high follows from them"
 )
 
 
-class _HighState(msgspec.Struct, frozen=True):
-    """A cgroup with a memory.high and how it fares."""
+class _HighState(msgspec.Struct, frozen=True, kw_only=True):
+    """A cgroup with a memory.high, its usage and how long it waits."""
 
     path: str
     high: int
     events: int
     """Since it was made."""
     rate: float | None
-    """Events a second; None where it was seen once only."""
+    """Events a second; None where it was read only once."""
     some: float | None
     full: float | None
     """Percent of the time; None without PSI."""
@@ -81,7 +81,7 @@ def check_throttling(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_livelock(facts: NodeFacts) -> Iterator[Finding]:
-    """Containers that will not get below their memory.high again."""
+    """Containers that cannot get below their memory.high again."""
     for each in _cgroups_with_high(facts):
         if _is_stuck(each):
             yield Finding(
@@ -117,14 +117,14 @@ def _cgroups_with_high(facts: NodeFacts) -> Iterator[_HighState]:
             rate = max(0, now - events) / facts.later.seconds
         some, full = _stall_shares(files, later, facts.later.seconds if facts.later else 0)
         yield _HighState(
-            path,
-            high,
-            events if now is None else now,
-            rate,
-            some,
-            full,
-            file_number(files, "memory.current"),
-            parse_keyed(files.get("memory.stat", "")).get("anon"),
+            path=path,
+            high=high,
+            events=events if now is None else now,
+            rate=rate,
+            some=some,
+            full=full,
+            usage=file_number(files, "memory.current"),
+            anon=parse_keyed(files.get("memory.stat", "")).get("anon"),
             may_swap=bool(facts.machine.swap) and file_number(files, "memory.swap.max") != 0,
         )
 

@@ -1,9 +1,10 @@
-"""Rules about the tree of cgroups and how far it is from its plan."""
+"""Rules about the tree of cgroups and how it differs from its plan."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from memqos.findings.catalogue import (
+    HARD_PROTECTION_SHARE,
     NUMA_POD_LEVEL,
     PLAN_PODS,
     PLAN_REFUSED,
@@ -30,7 +31,6 @@ _MEMORY_QOS: Final = frozenset({"memory.min", "memory.low", "memory.high"})
 # The slice:prefix:name form is for runtimes with the systemd driver; one with cgroupfs creates it
 # literally, as a cgroup of that name (containerd podsandbox/helpers_linux.go, getCgroupsPath).
 _SYSTEMD_STYLE_NAMES: Final = (":cri-containerd:", ":crio:")
-_HARD_PROTECTION_SHARE: Final = 0.9
 
 
 def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_cgroup_driver(facts: NodeFacts) -> Iterator[Finding]:
-    """Kubelet, runtime and tree should agree on who names cgroups."""
+    """Kubelet, runtime and tree should have the same cgroup driver."""
     kubepods = kubepods_in(facts.cgroups)
     places = tuple(f"{each.path}: {each.driver}, {each.below} cgroups below" for each in kubepods)
     configured = facts.configured_driver
@@ -112,7 +112,7 @@ def check_cgroup_driver(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_hard_protection(facts: NodeFacts) -> Iterator[Finding]:
-    """What is in memory.min can be reclaimed from nobody; if that is all, the rest is killed."""
+    """memory.min is never reclaimed: where it is nearly all memory, processes are killed."""
     memory = facts.machine.memory
     if memory is None:
         return
@@ -124,7 +124,7 @@ def check_hard_protection(facts: NodeFacts) -> Iterator[Finding]:
         if path.count("/") == 1 and "memory.min" in files
     }
     total = sum(claims.values())
-    if total < memory * _HARD_PROTECTION_SHARE:
+    if total < memory * HARD_PROTECTION_SHARE:
         return
     yield Finding(
         TREE_MEMORY_MIN.id,
@@ -161,7 +161,7 @@ def check_stale_values(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_differing_values(facts: NodeFacts) -> Iterator[Finding]:
-    """What else is not as planned."""
+    """Other values that differ from the plan."""
     if facts.planned is None or facts.planned.memory_qos is None or not facts.pods:
         return
     changes = [
@@ -183,7 +183,7 @@ def check_differing_values(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_plan_inputs(facts: NodeFacts) -> Iterator[Finding]:
-    """What could not be judged for want of a plan."""
+    """What could not be judged without a plan."""
     if facts.not_planned is not None:
         yield Finding(
             PLAN_REFUSED.id,
@@ -219,7 +219,7 @@ def check_plan_inputs(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_unresolved_cgroups(facts: NodeFacts) -> Iterator[Finding]:
-    """Pods and containers without a cgroup to call theirs, and the other way round."""
+    """Pods and containers without a cgroup, and cgroups without a pod."""
     if facts.planned is None or not facts.pods:
         return
     for missing in facts.planned.tree.unresolved:
@@ -251,7 +251,7 @@ def _is_left_behind(change: Change) -> bool:
 
 
 def check_numa_alignment(facts: NodeFacts) -> Iterator[Finding]:
-    """Guaranteed pods with pod-level resources look aligned under Static, and are not."""
+    """Guaranteed pods with pod-level resources are not aligned by a Static Memory Manager."""
     for pod in () if facts.planned is None else facts.planned.unaligned:
         yield Finding(
             NUMA_POD_LEVEL.id,

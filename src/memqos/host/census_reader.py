@@ -6,11 +6,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from memqos.audit.census import BlockPosition, Census, ClusterObjects, MeasuredUsage
+from memqos.audit.pod_counter import CountRequest
 from memqos.audit.totals import ClusterTotals
 from memqos.cluster.eviction_signals import working_set
 from memqos.cluster.usage_report import read_usage_report
 from memqos.errors import InputError
-from memqos.host.census_workers import CensusWorkers, CountSettings, QuickResult
+from memqos.host.census_workers import CensusWorkers, QuickResult
 from memqos.host.dumps import DumpBlock, DumpSource, Restart, YamlFile, block_text, dump_of
 from memqos.host.manifest_files import load_files
 from memqos.host.snapshots import snapshot_cgroup_names
@@ -79,9 +80,11 @@ class CensusReader:
         """All objects that were read, other than pods, by this process and the workers."""
         return self._workers.cluster_objects()
 
-    def count_pods(self, count: CountSettings) -> ClusterTotals:
-        """The totals of all pods, without those of a UID that was read before."""
-        return self._workers.count_pods(count._replace(dropped=self._duplicates))
+    def count_pods(self, request: CountRequest) -> ClusterTotals:
+        """All pods added up, but those whose UID another one has."""
+        return self._workers.count_pods(
+            msgspec.structs.replace(request, duplicates=self._duplicates)
+        )
 
     def report_duplicates(self) -> None:
         """Add a fault for each pod whose UID was read before."""

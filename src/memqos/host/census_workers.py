@@ -5,8 +5,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from memqos.audit.census import (
-    BlockPosition,
     BlockResult,
     Census,
     ClusterObjects,
@@ -14,13 +15,11 @@ from memqos.audit.census import (
     NumberedObject,
     collect_objects,
 )
-from memqos.audit.pod_counter import NodeSizes, count_pods
-from memqos.audit.pod_specs import SpecCache
+from memqos.audit.pod_counter import CountRequest, count_pods
 from memqos.audit.totals import ClusterTotals, merge_totals
 from memqos.errors import InputError
 from memqos.host.dumps import BlockReader, DumpBlock, DumpPart, Restart
 from memqos.manifests.dumps.text import Size
-from memqos.settings.settings import Settings
 
 if TYPE_CHECKING:
     from memqos.host.workers import WorkerPool
@@ -31,20 +30,6 @@ does: a worker takes longer to read a block than this process takes to cut the n
 
 QuickResult = tuple[BlockResult, Size]
 """The result of a block that was decoded as a whole, and the block's size."""
-
-
-class CountSettings(NamedTuple):
-    """What a count of pods depends on."""
-
-    settings: Settings
-    sizes: NodeSizes
-    dropped: dict[BlockPosition, str]
-    usage: dict[str, MeasuredUsage]
-    """Usage found in the dumps themselves."""
-    before: Settings | None = None
-    """Settings to compare with."""
-    rows: bool = False
-    """Whether each pod is returned as a row too."""
 
 
 class NumberedPart(NamedTuple):
@@ -125,11 +110,11 @@ class CensusWorkers:
                 total.merge_usage(key, used)
         return collect_objects(total.other_objects, total.usage)
 
-    def count_pods(self, count: CountSettings) -> ClusterTotals:
-        """The totals of all pods."""
+    def count_pods(self, request: CountRequest) -> ClusterTotals:
+        """All pods added up; the usage in the request is what the dumps themselves say of it."""
         if self._workers is not None:
-            self._workers.broadcast(count)
-        total = _count_census(self.own, self._usage, count)
+            self._workers.broadcast(request)
+        total = _count_census(self.own, self._usage, request)
         if self._workers is not None:
             for part in self._workers.gather():
                 merge_totals(total, part)
@@ -148,7 +133,7 @@ class CensusWorkers:
         def handle(message: Any) -> Any:
             if message is None:
                 return census.other_objects, census.usage
-            if isinstance(message, CountSettings):
+            if isinstance(message, CountRequest):
                 return _count_census(census, usage, message)
             if isinstance(message, _DiscardFrom):
                 return census.discard_from(message.number)
@@ -208,19 +193,7 @@ def read_block(
 
 
 def _count_census(
-    census: Census, usage: dict[str, MeasuredUsage], count: CountSettings
+    census: Census, usage: dict[str, MeasuredUsage], request: CountRequest
 ) -> ClusterTotals:
-    row = None
-    if count.rows:
-        from memqos.draw.audit_report import PodRowEncoder
-
-        row = PodRowEncoder().encode
-    return count_pods(
-        census,
-        SpecCache(census.spec_texts, count.settings),
-        count.sizes,
-        {**usage, **count.usage} if count.usage else usage,
-        count.dropped,
-        before=None if count.before is None else SpecCache(census.spec_texts, count.before),
-        row=row,
-    )
+    known = {**usage, **request.usage} if request.usage else usage
+    return count_pods(census, msgspec.structs.replace(request, usage=known))

@@ -1,1 +1,1 @@
-"""The flight recorder's format and the story its records tell. Pure: `why` needs no agent."""
+"""The flight recorder's format, and the stories its records add up to. Pure: no agent is needed."""

@@ -1,7 +1,7 @@
 """A container's story as values: what happened when, the rule that decided, what prevents it."""
 
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -35,7 +35,7 @@ ChapterKind = Literal[
 ]
 
 
-class Chapter(msgspec.Struct, frozen=True):
+class Chapter(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened. Times are milliseconds since 1970."""
 
     at: int
@@ -51,7 +51,7 @@ class Chapter(msgspec.Struct, frozen=True):
     remedies: tuple[str, ...] = ()
 
 
-class Story(msgspec.Struct, frozen=True):
+class Story(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of a container."""
 
     namespace: str
@@ -63,24 +63,28 @@ class Story(msgspec.Struct, frozen=True):
     records: int
     chapters: tuple[Chapter, ...]
     notes: tuple[str | MemqosError, ...] = ()
-    told_by: str = ""
-    """The cluster that had its say; empty where none was asked."""
+    cluster: str = msgspec.field(default="", name="told_by")
+    """The cluster whose status and events are part of it; empty where none was queried."""
 
     @property
     def remedies(self) -> tuple[str, ...]:
-        """What would have prevented it, each said once."""
+        """What would have prevented it, without repetition."""
         return tuple(
             dict.fromkeys(remedy for chapter in self.chapters for remedy in chapter.remedies)
         )
 
 
-QuotedRule = tuple[str | None, str | None]
-"""The id of a rule and its text, as a chapter has them."""
+class QuotedRule(NamedTuple):
+    """A rule as a chapter quotes it."""
+
+    id: str | None
+    text: str | None
+    """What the rule says, or why there is none."""
 
 
 def quote_rule(rule: Rule) -> QuotedRule:
-    """A rule as a chapter quotes it."""
-    return rule.id, rule.says
+    """A rule that is known."""
+    return QuotedRule(rule.id, rule.says)
 
 
 EVICTION_REMEDY: Final = (
@@ -107,18 +111,18 @@ def limit_remedies(limit: int | None, *, trapped: bool = False) -> Iterator[str]
 
 
 _BEFORE: Final = 600_000
-"""How far back growth before a kill is looked at."""
-_MOSTLY: Final = 0.9
+"""Milliseconds before a kill in which growth is looked for."""
+_NEARLY_ALL: Final = 0.9
 _MUCH: Final = 0.2
-_SHORT: Final = 100
-"""Thousandths of the time waited on the node for memory that are worth telling."""
+_REPORTED_STALL: Final = 100
+"""Thousandths of the time that tasks of the node waited for memory; less is not mentioned."""
 
 
 def kill_chapters(facts: RecordIndex) -> Iterator[Chapter]:
     """Kills that the kernel has reported."""
     for kill in facts.records_of(KillRecord):
-        teller = _limit_kill_chapter if kill.constraint == "memcg" else _node_kill_chapter
-        yield teller(facts, kill)
+        is_limit = kill.constraint == "memcg"
+        yield (_limit_kill_chapter if is_limit else _node_kill_chapter)(facts, kill)
 
 
 def _limit_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
@@ -141,15 +145,16 @@ def _limit_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
                 f"{size_of(level.min)} protects all of it up to the limit"
             )
     limit = kill.limit or (level.max if level else None)
+    rule = limit_rule(trapped=trapped)
     return Chapter(
-        kill.at,
-        "killed",
-        f"killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because {whose} was "
-        "reached" + (f"; {pluralize(kill.along, 'other')} with it" if kill.along else ""),
-        tuple(evidence),
-        None,
-        *limit_rule(trapped=trapped),
-        tuple(limit_remedies(limit, trapped=trapped)),
+        at=kill.at,
+        kind="killed",
+        what=f"killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because {whose} "
+        "was reached" + (f"; {pluralize(kill.along, 'other')} with it" if kill.along else ""),
+        evidence=tuple(evidence),
+        rule=rule.id,
+        because=rule.text,
+        remedies=tuple(limit_remedies(limit, trapped=trapped)),
     )
 
 
@@ -164,7 +169,7 @@ def _whose_limit(facts: RecordIndex, kill: KillRecord) -> str:
 
 def _is_trapped(level: LevelRecord) -> bool:
     """Whether page cache makes up much of a container that protects all of its memory."""
-    full = level.max is not None and level.min >= _MOSTLY * level.max
+    full = level.max is not None and level.min >= _NEARLY_ALL * level.max
     return full and level.file >= _MUCH * max(1, level.current)
 
 
@@ -173,15 +178,16 @@ def _node_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
     evidence = [*_rank_evidence(kill), f"it held {size_of(kill.anon)} of anonymous memory"]
     if node is not None:
         evidence.append(_node_evidence(node))
+    rule = quote_rule(OOM_NODE)
     return Chapter(
-        kill.at,
-        "killed",
-        f"killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because the whole "
-        "node was out of memory",
-        tuple(evidence),
-        None,
-        *quote_rule(OOM_NODE),
-        (
+        at=kill.at,
+        kind="killed",
+        what=f"killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because the "
+        "whole node was out of memory",
+        evidence=tuple(evidence),
+        rule=rule.id,
+        because=rule.text,
+        remedies=(
             "a higher memory request: it lowers oom_score_adj and keeps others off the node",
             "eviction thresholds that act before the kernel has to (memqos rank eviction)",
         ),
@@ -192,8 +198,8 @@ def _rank_evidence(kill: KillRecord) -> Iterator[str]:
     if kill.rank is not None:
         score = "" if kill.oom_score_adj is None else f", oom_score_adj {kill.oom_score_adj}"
         points = "" if kill.points is None else f", which counted as {kill.points:,} pages"
-        told = f"number {kill.rank} of {kill.candidates} that could be killed{points}{score}"
-        yield told.replace(" -", " −")
+        text = f"number {kill.rank} of {kill.candidates} that could be killed{points}{score}"
+        yield text.replace(" -", " −")
     elif kill.oom_score_adj is not None:
         yield f"oom_score_adj {kill.oom_score_adj}".replace(" -", " −")
 
@@ -210,7 +216,7 @@ def _growth_evidence(facts: RecordIndex, at: int) -> str:
 
 
 def kill_count_chapters(facts: RecordIndex) -> Iterator[Chapter]:
-    """Kills of which the kernel's report was not to be had."""
+    """Kills that the kernel counted and whose report was not read."""
     reported = [kill.at for kill in facts.records_of(KillRecord)]
     for record in facts.records_of(CountRecord):
         if record.event != "oom_kill" or any(abs(at - record.at) <= SAME_END for at in reported):
@@ -224,19 +230,21 @@ def kill_count_chapters(facts: RecordIndex) -> Iterator[Chapter]:
                 f"just before, {size_of(level.current)} were in use of {size_of(level.max)}, "
                 f"{size_of(level.anon)} anonymous"
             )
+        rule = limit_rule(trapped=trapped)
         yield Chapter(
-            record.at,
-            "killed",
-            f"killed by the kernel: {pluralize(record.count, 'process', 'processes')}",
-            tuple(evidence),
-            None,
-            *limit_rule(trapped=trapped),
-            tuple(limit_remedies(limit, trapped=trapped)),
+            at=record.at,
+            kind="killed",
+            what=f"killed by the kernel: {pluralize(record.count, 'process', 'processes')}",
+            evidence=tuple(evidence),
+            rule=rule.id,
+            because=rule.text,
+            remedies=tuple(limit_remedies(limit, trapped=trapped)),
         )
 
 
 def eviction_chapters(facts: RecordIndex) -> Iterator[Chapter]:
     """Evictions by the kubelet."""
+    rule = quote_rule(EVICTION_RANK)
     for record in facts.records_of(EvictionRecord):
         level, node = facts.level_at(record.at), facts.node_at(record.at)
         evidence = [record.message] if record.message else []
@@ -247,16 +255,18 @@ def eviction_chapters(facts: RecordIndex) -> Iterator[Chapter]:
         if node is not None:
             evidence.append(_node_evidence(node))
         yield Chapter(
-            record.at,
-            "evicted",
-            "evicted by the kubelet",
-            tuple(evidence),
-            None,
-            *quote_rule(EVICTION_RANK),
-            (EVICTION_REMEDY,),
+            at=record.at,
+            kind="evicted",
+            what="evicted by the kubelet",
+            evidence=tuple(evidence),
+            rule=rule.id,
+            because=rule.text,
+            remedies=(EVICTION_REMEDY,),
         )
 
 
 def _node_evidence(node: PressureRecord) -> str:
-    waited = f", tasks waited {node.some / 10:.0f} % of the time" if node.some >= _SHORT else ""
+    waited = ""
+    if node.some >= _REPORTED_STALL:
+        waited = f", tasks waited {node.some / 10:.0f} % of the time"
     return f"the node had {size_of(node.available)} of {size_of(node.total)} available{waited}"

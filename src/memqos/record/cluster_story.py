@@ -1,4 +1,4 @@
-"""Events about a pod in the story of its containers: whom each is about, and where it belongs."""
+"""What a cluster adds to the stories of a pod's containers: its events, status and conditions."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -72,17 +72,17 @@ def _clauses(event: KubeEvent) -> tuple[Clause, ...]:
 
 def narrow_to_container(event: KubeEvent, container: str) -> KubeEvent | None:
     """What of an event is about a container or all of its pod; None where nothing is."""
-    said = _clauses(event)
+    every = _clauses(event)
     return _with_clauses(
-        event, [each for each in said if each.container in (None, container)], said
+        event, [each for each in every if each.container in (None, container)], every
     )
 
 
 def _with_clauses(
-    event: KubeEvent, some: Sequence[Clause], said: Sequence[Clause]
+    event: KubeEvent, some: Sequence[Clause], every: Sequence[Clause]
 ) -> KubeEvent | None:
-    """An event that says no more than some of its clauses; None without any."""
-    if len(some) in (0, len(said)):
+    """An event reduced to some of its clauses; None without any."""
+    if len(some) in (0, len(every)):
         return event if some else None
     message = BETWEEN.join(clause.text for clause in some)
     return msgspec.structs.replace(event, message=message)
@@ -98,10 +98,10 @@ def event_chapter(event: KubeEvent) -> Chapter:
     reason, at = event.reason or "", event.at or 0
     by = "memqos" if event.by == CONTROLLER else printable_line(event.by)
     often = "" if event.times < 2 else f" ({pluralize(event.times, 'time')}{_until(event)})"
-    said = f": {printable_line(event.message)}" if event.message else ""
-    what = f"event {printable_line(reason)} of {by}{often}{said}"
+    message = f": {printable_line(event.message)}" if event.message else ""
+    what = f"event {printable_line(reason)} of {by}{often}{message}"
     kind = _KINDS.get(reason, "told")
-    return Chapter(at, kind, what, until=event.until)
+    return Chapter(at=at, kind=kind, what=what, until=event.until)
 
 
 def _until(event: KubeEvent) -> str:
@@ -112,14 +112,14 @@ def _until(event: KubeEvent) -> str:
 
 
 def add_evidence(chapters: list[Chapter], event: KubeEvent) -> KubeEvent | None:
-    """Add what an event says where it is recorded as well; the rest of it, if anything is left.
+    """Add clauses of an event to the chapters that record the same; return the others, if any.
 
-    An event that happened more than once says of none of these times which it was.
+    An event with a count above one is not split: its clauses have no time of their own.
     """
     if event.by != CONTROLLER or event.times > 1 or event.at is None:
         return event
-    said, rest = _clauses(event), list[Clause]()
-    for clause in said:
+    every, rest = _clauses(event), list[Clause]()
+    for clause in every:
         index = nearest_chapter(
             chapters, event.at, SAME_END, partial(_is_same_event, clause, event.reason or "")
         )
@@ -129,11 +129,11 @@ def add_evidence(chapters: list[Chapter], event: KubeEvent) -> KubeEvent | None:
         known = chapters[index]
         line = event_chapter(msgspec.structs.replace(event, message=clause.text)).what
         chapters[index] = msgspec.structs.replace(known, evidence=(*known.evidence, line))
-    return _with_clauses(event, rest, said)
+    return _with_clauses(event, rest, every)
 
 
 def _is_same_event(clause: Clause, reason: str, chapter: Chapter) -> bool:
-    """Whether a chapter of the record tells of the same value, or of the same step of the guard."""
+    """Whether a chapter records the same value, or the same step of the guard."""
     what = chapter.what
     if _KINDS.get(reason) == "changed":
         set_by_memqos = what.startswith(f"memqos set {clause.file}: ")
@@ -145,7 +145,7 @@ def _is_same_event(clause: Clause, reason: str, chapter: Chapter) -> bool:
 def nearest_chapter(
     chapters: Sequence[Chapter], at: int, most: int, fits: Callable[[Chapter], bool]
 ) -> int | None:
-    """Where the chapter is that fits and is nearest in time, no further than so many ms."""
+    """The index of the chapter that fits and is nearest in time, within so many milliseconds."""
     near = [
         (max(0, each.at - at, at - (each.until or each.at)), index)
         for index, each in enumerate(chapters)
@@ -156,7 +156,7 @@ def nearest_chapter(
 
 
 def printable_line(text: str | None) -> str:
-    """One line, without what a terminal would obey."""
+    """One line, without control characters."""
     return "".join(each if each.isprintable() else " " for each in text or "").strip()
 
 
@@ -171,17 +171,17 @@ _RESIZES: Final = {
 
 
 class ClusterReport(NamedTuple):
-    """What a cluster told of a pod."""
+    """What a cluster has about a pod."""
 
     cluster: str
     pod: PastPod | None
-    """None where it is gone, or may not be looked at."""
+    """None where it no longer exists, or may not be read."""
     events: Sequence[KubeEvent] = ()
     notes: tuple[MemqosError, ...] = ()
-    """What could not be asked."""
+    """What could not be read."""
 
     def uids(self, recorded: str | None = None) -> frozenset[str]:
-        """The pod's; where there is none any more that of a record, or else of the last event."""
+        """The pod's; without a pod that of a record, or else of the last event."""
         if self.pod is not None:
             return self.pod.uids
         if recorded is not None:
@@ -192,26 +192,40 @@ class ClusterReport(NamedTuple):
 
 
 def add_cluster_report(
-    stories: Sequence[Story], told: ClusterReport, namespace: str, pod: str, uid: str | None = None
+    stories: Sequence[Story],
+    report: ClusterReport,
+    namespace: str,
+    pod: str,
+    uid: str | None = None,
 ) -> list[Story]:
-    """The stories of all containers that either tells of, each with what the cluster adds.
+    """The stories of all containers that were recorded or are reported, with what is reported.
 
     `uid` is that of the pod the stories are of.
     """
     recorded = {story.container: story for story in stories}
-    specified = {} if told.pod is None else {c.name: c for c in containers_in(told.pod.spec)}
-    events = [event for event in told.events if event.involved_object.uid in told.uids(uid)]
+    specified = {} if report.pod is None else {c.name: c for c in containers_in(report.pod.spec)}
+    events = [event for event in report.events if event.involved_object.uid in report.uids(uid)]
     mentioned = [name for event in events for name in event_containers(event)]
     named = dict.fromkeys([*recorded, *specified, *mentioned])
     if not named:
-        # Of a pod that is gone there may be nothing but events about all of it.
+        # Of a pod that was deleted there may be nothing but events about all of it.
         named = {"": None}
-    qos = (told.pod.status.qos_class if told.pod is not None else None) or ""
+    qos = (report.pod.status.qos_class if report.pod is not None else None) or ""
     return [
         _add_to_story(
-            recorded.get(name) or Story(namespace, pod, name, qos, 0, 0, 0, ()),
+            recorded.get(name)
+            or Story(
+                namespace=namespace,
+                pod=pod,
+                container=name,
+                qos=qos,
+                since=0,
+                until=0,
+                records=0,
+                chapters=(),
+            ),
             specified.get(name),
-            told,
+            report,
             [own for event in events if (own := narrow_to_container(event, name)) is not None],
         )
         for name in named
@@ -219,41 +233,42 @@ def add_cluster_report(
 
 
 def _add_to_story(
-    story: Story, container: Container | None, told: ClusterReport, events: list[KubeEvent]
+    story: Story, container: Container | None, report: ClusterReport, events: list[KubeEvent]
 ) -> Story:
     chapters = list(story.chapters)
     others: dict[str, int] = {}
-    heard: list[Chapter] = []
-    if told.pod is not None:
-        status = statuses_by_name(told.pod.status).get(story.container)
-        heard += _end_chapters(status, _limit(container))
-        heard += _pod_chapters(told.pod, events)
+    reported: list[Chapter] = []
+    if report.pod is not None:
+        status = statuses_by_name(report.pod.status).get(story.container)
+        reported += _end_chapters(status, _limit(container))
+        reported += _pod_chapters(report.pod, events)
     for each in events:
         event = add_evidence(chapters, each)
         if event is None:
             continue
         if belongs_in_story(event):
-            heard.append(event_chapter(event))
+            reported.append(event_chapter(event))
         else:
             others[event.reason or ""] = others.get(event.reason or "", 0) + 1
-    for chapter in heard:
+    for chapter in reported:
         _add_chapter(chapters, chapter)
     chapters.sort(key=lambda chapter: chapter.at)
     times = [time for each in chapters for time in (each.at, each.until or each.at)]
-    begun = milliseconds(told.pod.metadata.creation_timestamp) if told.pod is not None else None
-    since = [time for time in (story.since, begun, *times) if time]
+    pod = report.pod
+    created = None if pod is None else milliseconds(pod.metadata.creation_timestamp)
+    since = [time for time in (story.since, created, *times) if time]
     return msgspec.structs.replace(
         story,
         since=min(since, default=0),
         until=max([story.until, *since]),
         chapters=tuple(chapters),
-        notes=(*story.notes, *told.notes, *_notes(told.pod, story.container, others)),
-        told_by=told.cluster,
+        notes=(*story.notes, *report.notes, *_notes(report.pod, story.container, others)),
+        cluster=report.cluster,
     )
 
 
 def _add_chapter(chapters: list[Chapter], new: Chapter) -> None:
-    """A chapter of its own, or evidence for the nearest that tells of the same."""
+    """Add a chapter, or its text as evidence to the nearest one about the same."""
     index = nearest_chapter(
         chapters, new.at, _NEAR.get(new.kind, -1), lambda it: it.kind == new.kind
     )
@@ -261,10 +276,10 @@ def _add_chapter(chapters: list[Chapter], new: Chapter) -> None:
         chapters.append(new)
         return
     known = chapters[index]
-    said = tuple(each for each in (new.what, *new.evidence) if each not in known.evidence)
-    # An eviction is told by the status and by an event in the same words.
+    more = tuple(each for each in (new.what, *new.evidence) if each not in known.evidence)
+    # The status and an event report an eviction in the same words.
     if not any(each in line for line in known.evidence for each in new.evidence):
-        chapters[index] = msgspec.structs.replace(known, evidence=known.evidence + said)
+        chapters[index] = msgspec.structs.replace(known, evidence=known.evidence + more)
 
 
 def _end_chapters(status: PastContainer | None, limit: int | None) -> Iterator[Chapter]:
@@ -277,13 +292,14 @@ def _end_chapters(status: PastContainer | None, limit: int | None) -> Iterator[C
             if ended.reason == _OOM_KILLED:
                 yield _oom_chapter(ended, at, limit)
             elif ended.exit_code:
-                yield Chapter(at, "ended", f"ended by itself or by others: {_describe_end(ended)}")
+                what = f"ended by itself or by others: {_describe_end(ended)}"
+                yield Chapter(at=at, kind="ended", what=what)
 
 
 def _oom_chapter(ended: Ended, at: int, limit: int | None) -> Chapter:
     evidence = [f"the kubelet saw it end: {_describe_end(ended)}"]
     if limit is None:
-        rule: QuotedRule = (None, None)
+        rule = QuotedRule(None, None)
         remedies: tuple[str, ...] = (
             "it has no memory limit of its own: look at those of its pod, and at the node's memory",
         )
@@ -292,7 +308,13 @@ def _oom_chapter(ended: Ended, at: int, limit: int | None) -> Chapter:
         rule = limit_rule()
         remedies = tuple(limit_remedies(limit))
     return Chapter(
-        at, "killed", "killed by the kernel: out of memory", tuple(evidence), None, *rule, remedies
+        at=at,
+        kind="killed",
+        what="killed by the kernel: out of memory",
+        evidence=tuple(evidence),
+        rule=rule.id,
+        because=rule.text,
+        remedies=remedies,
     )
 
 
@@ -307,34 +329,36 @@ def _describe_end(ended: Ended) -> str:
 def _pod_chapters(pod: PastPod, events: Iterable[KubeEvent]) -> Iterator[Chapter]:
     conditions = [each for each in pod.status.conditions or () if each.status == "True"]
     if pod.status.reason == _EVICTED:
+        rule = quote_rule(EVICTION_RANK)
         yield Chapter(
-            _eviction_time(pod, conditions, events),
-            "evicted",
-            "evicted by the kubelet",
-            (printable_line(pod.status.message),) if pod.status.message else (),
-            None,
-            *quote_rule(EVICTION_RANK),
-            (EVICTION_REMEDY,),
+            at=_eviction_time(pod, conditions, events),
+            kind="evicted",
+            what="evicted by the kubelet",
+            evidence=(printable_line(pod.status.message),) if pod.status.message else (),
+            rule=rule.id,
+            because=rule.text,
+            remedies=(EVICTION_REMEDY,),
         )
     for each in conditions:
         at = milliseconds(each.last_transition_time)
         if at is None:
             continue
-        said = (printable_line(each.message),) if each.message else ()
+        message = (printable_line(each.message),) if each.message else ()
         if each.type in _RESIZES:
             reason = f": {printable_line(each.reason)}" if each.reason else ""
-            yield Chapter(at, "resized", f"{_RESIZES[each.type]}{reason}", said)
+            what = f"{_RESIZES[each.type]}{reason}"
+            yield Chapter(at=at, kind="resized", what=what, evidence=message)
         elif each.type == "DisruptionTarget" and pod.status.reason != _EVICTED:
-            why = printable_line(each.reason or "nobody says why")
-            yield Chapter(at, "evicted", f"chosen to make room: {why}", said)
+            what = f"chosen to make room: {printable_line(each.reason or 'nobody says why')}"
+            yield Chapter(at=at, kind="evicted", what=what, evidence=message)
 
 
 def _eviction_time(
     pod: PastPod, conditions: Iterable[Condition], events: Iterable[KubeEvent]
 ) -> int:
     times = [each.last_transition_time for each in conditions if each.type == "DisruptionTarget"]
-    told = [event.at for event in events if event.reason == _EVICTED]
-    known = [*map(milliseconds, times), *told, milliseconds(pod.status.start_time)]
+    reported = [event.at for event in events if event.reason == _EVICTED]
+    known = [*map(milliseconds, times), *reported, milliseconds(pod.status.start_time)]
     return next((at for at in known if at is not None), 0)
 
 
@@ -346,8 +370,8 @@ def _notes(pod: PastPod | None, container: str, others: dict[str, int]) -> Itera
         yield f"{pluralize(status.restart_count, 'restart')}, as the kubelet counts them"
     waiting = None if status is None or status.state is None else status.state.waiting
     if waiting is not None and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
-        said = f": {printable_line(waiting.message)}" if waiting.message else ""
-        yield f"it does not run now: {printable_line(waiting.reason or '')}{said}"
+        message = f": {printable_line(waiting.message)}" if waiting.message else ""
+        yield f"it does not run now: {printable_line(waiting.reason or '')}{message}"
     if others:
         names = ", ".join(sorted(map(printable_line, others)))
         yield f"{pluralize(sum(others.values()), 'other event')}: {names}"

@@ -1,7 +1,7 @@
-"""The flight recorder's records: what each says, and how they lie in a file.
+"""The flight recorder's records: what each means, and the format of its files.
 
 A file starts with a line that names the format. Then come frames: a mark, the length of a payload,
-its checksum, the payload in MessagePack. The first payload says whom the file is about. A frame
+its checksum, the payload in MessagePack. The first payload is the subject of the file. A frame
 that was cut off or damaged is skipped: reading goes on with the next one that is whole.
 
 Times are milliseconds since 1970 by a clock that nobody sets (`RecordClock`), amounts are bytes,
@@ -38,7 +38,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Subject(_Record, frozen=True, tag="w"):
-    """Whom a file is about; all names are empty for the node itself."""
+    """The container that a file is about; all names are empty for the node itself."""
 
     namespace: str = ""
     pod: str = ""
@@ -58,8 +58,8 @@ class Subject(_Record, frozen=True, tag="w"):
 NODE_SUBJECT: Final = Subject(0)
 
 
-class LevelRecord(_Record, frozen=True, tag="l"):
-    """How much is in use, the values in force, and what happened since the last level."""
+class LevelRecord(_Record, frozen=True, kw_only=True, tag="l"):
+    """How much is in use, the values of the files, and what happened since the last level."""
 
     current: int = 0
     anon: int = 0
@@ -77,26 +77,26 @@ class LevelRecord(_Record, frozen=True, tag="l"):
 
 
 class CountRecord(_Record, frozen=True, tag="c"):
-    """The kernel counted something in memory.events, so often since it was last looked at."""
+    """The kernel counted something in memory.events, so often since the last reading."""
 
     event: MemoryEvent = "max"
     count: int = 1
 
 
-class ThrottleRecord(_Record, frozen=True, tag="t"):
+class ThrottleRecord(_Record, frozen=True, kw_only=True, tag="t"):
     """An episode past memory.high has begun or ended. Counts are from its beginning on."""
 
     since: int = 0
     is_over: bool = False
     events: int = 0
     full: int = 0
-    """The largest share of the time, between two looks, in which nothing ran."""
+    """The largest share of the time, between two readings, in which nothing ran."""
     high: int = 0
     anon: int = 0
     swap_room: int = 0
 
 
-class GuardRecord(_Record, frozen=True, tag="g"):
+class GuardRecord(_Record, frozen=True, kw_only=True, tag="g"):
     """A step of the guard; None is `max`."""
 
     kind: Literal["widen", "narrow"] = "widen"
@@ -110,7 +110,7 @@ class GuardRecord(_Record, frozen=True, tag="g"):
 
 
 class WriteRecord(_Record, frozen=True, tag="v"):
-    """A value of a cgroup file was written, by memqos or by somebody else.
+    """A value of a cgroup file was written, by memqos or by another program.
 
     Where `old` is `new` nothing was written: the value in place is the planned one, by this rule.
     """
@@ -123,7 +123,7 @@ class WriteRecord(_Record, frozen=True, tag="v"):
     by: str = "memqos"
 
 
-class KillRecord(_Record, frozen=True, tag="k"):
+class KillRecord(_Record, frozen=True, kw_only=True, tag="k"):
     """The kernel killed a process for want of memory."""
 
     comm: str = ""
@@ -154,7 +154,7 @@ class EvictionRecord(_Record, frozen=True, tag="e"):
 
 
 class ResizeRecord(_Record, frozen=True, tag="r"):
-    """Memory request and limit in force have changed; None is not set."""
+    """The memory request and limit in use have changed; None is not set."""
 
     old_request: int | None = None
     new_request: int | None = None
@@ -214,13 +214,13 @@ FlightRecord = (
 
 
 class DecodedRecords(msgspec.Struct, frozen=True):
-    """What a file says."""
+    """The records of a file."""
 
     who: Subject | None
     records: tuple[FlightRecord, ...]
     """In the order in which they were written, without `who`."""
     damaged: int = 0
-    """Bytes that make no sense."""
+    """Bytes that could not be decoded."""
 
 
 _decoder: Final = msgspec.msgpack.Decoder(FlightRecord)
@@ -236,7 +236,7 @@ def encode_frame(record: FlightRecord) -> bytes:
 
 
 def decode_flight_records(data: bytes) -> DecodedRecords:
-    """All records that are whole."""
+    """All records that are not damaged."""
     records: list[FlightRecord] = []
     position = len(RECORDS_MAGIC) if data.startswith(RECORDS_MAGIC) else 0
     damaged = 0

@@ -1,6 +1,6 @@
-"""What of a container is worth recording: levels that change, episodes, what the kernel counted.
+"""What to record of a container: levels that change, throttling, what the kernel counted.
 
-Looked at every few seconds, a container that does nothing leaves a record every five minutes.
+A container that is read every few seconds and does nothing leaves a record every five minutes.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class RecordingRate(msgspec.Struct, frozen=True):
     """Without a high event, after which an episode is over."""
 
 
-class MemoryReading(msgspec.Struct, frozen=True):
+class MemoryReading(msgspec.Struct, frozen=True, kw_only=True):
     """A container at one moment. Milliseconds, bytes, counters, microseconds."""
 
     at: int
@@ -79,7 +79,7 @@ class _Episode(msgspec.Struct, frozen=True):
 
 
 class ReadingHistory(msgspec.Struct, frozen=True):
-    """What is remembered of a container between two looks."""
+    """What is remembered of a container between two readings."""
 
     last: MemoryReading | None = None
     recorded: MemoryReading | None = None
@@ -88,7 +88,7 @@ class ReadingHistory(msgspec.Struct, frozen=True):
 
 
 def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> MemoryReading | None:
-    """A container as its files show it; None where it is gone."""
+    """A container as its files show it; None where its cgroup was removed."""
     current = files.get("memory.current", "")
     if not current.isdecimal():
         return None
@@ -97,8 +97,8 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> MemoryR
     own = events_of(files.get("memory.events.local", ""))
     stall = stall_of(files.get("memory.pressure", ""))
     swap = _amount(files.get("memory.swap.current")) or 0
-    may_swap = _amount(files.get("memory.swap.max", "max"))
-    room = swap_free if may_swap is None else max(0, min(swap_free, may_swap - swap))
+    swap_limit = _amount(files.get("memory.swap.max", "max"))
+    swap_left = swap_free if swap_limit is None else max(0, min(swap_free, swap_limit - swap))
     return MemoryReading(
         at=at,
         current=int(current),
@@ -107,7 +107,7 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> MemoryR
         anon=statistics.get("anon", 0) + statistics.get("shmem", 0),
         file=statistics.get("file", 0) - statistics.get("shmem", 0),
         swap=swap,
-        swap_room=room,
+        swap_room=swap_left,
         min=_amount(files.get("memory.min")) or 0,
         low=_amount(files.get("memory.low")) or 0,
         high=_amount(files.get("memory.high")),
@@ -135,10 +135,10 @@ def records_since(
         # The state just before the kill, which no file shows any more.
         records.append(_level_since(memory.recorded, last))
         memory = msgspec.structs.replace(memory, recorded=last)
-    episode, told = _episode(memory.episode, last, reading, rate)
-    records += [*fatal, *told]
+    episode, throttling = _episode(memory.episode, last, reading, rate)
+    records += [*fatal, *throttling]
     assert memory.recorded is not None
-    if fatal or told or _is_worth_recording(memory.recorded, reading, rate):
+    if fatal or throttling or _is_level_due(memory.recorded, reading, rate):
         records += [
             CountRecord(reading.at, event, count)
             for event in _WITH_LEVELS
@@ -150,11 +150,11 @@ def records_since(
 
 
 def final_records(memory: ReadingHistory) -> list[FlightRecord]:
-    """What is still to be recorded of a container whose cgroup is gone."""
-    last, told = memory.last, memory.recorded
-    if last is None or told is None:
+    """What is still to be recorded of a container whose cgroup was removed."""
+    last, recorded = memory.last, memory.recorded
+    if last is None or recorded is None:
         return []
-    records: list[FlightRecord] = [] if last is told else [_level_since(told, last)]
+    records: list[FlightRecord] = [] if last is recorded else [_level_since(recorded, last)]
     if memory.episode is not None:
         records.append(_throttle_record(memory.episode, last, is_over=True))
     return records
@@ -208,22 +208,22 @@ def _episode(
 def _throttle_record(episode: _Episode, reading: MemoryReading, *, is_over: bool) -> ThrottleRecord:
     return ThrottleRecord(
         episode.last if is_over else reading.at,
-        episode.since,
-        is_over,
-        episode.events,
-        episode.full,
-        reading.high or 0,
-        reading.anon,
-        reading.swap_room,
+        since=episode.since,
+        is_over=is_over,
+        events=episode.events,
+        full=episode.full,
+        high=reading.high or 0,
+        anon=reading.anon,
+        swap_room=reading.swap_room,
     )
 
 
-def _is_worth_recording(told: MemoryReading, reading: MemoryReading, rate: RecordingRate) -> bool:
-    waited = reading.at - told.at
-    if waited >= rate.at_least or _values(told) != _values(reading):
+def _is_level_due(recorded: MemoryReading, reading: MemoryReading, rate: RecordingRate) -> bool:
+    waited = reading.at - recorded.at
+    if waited >= rate.at_least or _values(recorded) != _values(reading):
         return True
-    scale = reading.max or max(told.current, 1)
-    return waited >= rate.at_most and abs(reading.current - told.current) >= rate.change * scale
+    scale = reading.max or max(recorded.current, 1)
+    return waited >= rate.at_most and abs(reading.current - recorded.current) >= rate.change * scale
 
 
 def _values(reading: MemoryReading) -> tuple[int | None, ...]:
@@ -231,17 +231,17 @@ def _values(reading: MemoryReading) -> tuple[int | None, ...]:
 
 
 def level_of(reading: MemoryReading) -> LevelRecord:
-    """One look as a record; nothing is known of what was between it and another."""
+    """One reading as a record; of the time before it nothing is known."""
     return LevelRecord(
         reading.at,
-        reading.current,
-        reading.anon,
-        reading.file,
-        reading.swap,
-        reading.min,
-        reading.low,
-        reading.high,
-        reading.max,
+        current=reading.current,
+        anon=reading.anon,
+        file=reading.file,
+        swap=reading.swap,
+        min=reading.min,
+        low=reading.low,
+        high=reading.high,
+        max=reading.max,
     )
 
 

@@ -22,7 +22,7 @@ from memqos.record.format import (
 from memqos.units import format_bytes
 
 _NOTED: Final = 1000
-"""Milliseconds by which the wall clock must have been set to be made good."""
+"""Milliseconds: a smaller change of the wall clock is not corrected."""
 _CALENDAR: Final = range(-62_135_596_800_000, 253_402_300_800_000)
 """The years 1 to 9999."""
 
@@ -75,7 +75,7 @@ def _last(recording: Recording) -> int:
 
 
 def decode_recording(older: bytes, current: bytes) -> Recording | None:
-    """What the two halves of a file say, marks of the clock included; None where not of whom."""
+    """The records of both halves of a file, clock marks included; None without a subject."""
     halves = decode_flight_records(older), decode_flight_records(current)
     who = next((half.who for half in reversed(halves) if half.who is not None), None)
     if who is None:
@@ -94,7 +94,7 @@ _R = TypeVar("_R", bound=FlightRecord)
 
 
 class RecordIndex:
-    """Records by kind, and how things stood at a time."""
+    """Records by kind, and the state at a time."""
 
     def __init__(
         self, who: Subject, records: Sequence[FlightRecord], node: Iterable[FlightRecord]
@@ -130,7 +130,7 @@ class RecordIndex:
         )
 
     def has_guard_step(self, since: int) -> bool:
-        """Whether the guard was there from a time on."""
+        """Whether the guard acted from a time on."""
         return any(step.at >= since for step in self.records_of(GuardRecord))
 
     def is_guard_step(self, change: WriteRecord) -> bool:

@@ -1,4 +1,4 @@
-"""The stories of containers out of a snapshot: its records, one look at cgroups, pod status."""
+"""The stories of containers in a snapshot: from its records, its cgroups and pod status."""
 
 import binascii
 from base64 import b64decode
@@ -68,7 +68,7 @@ class SnapshotStory(NamedTuple):
     recording: Recording
     story: Story
     has_records: bool
-    """Whether there is more to it than one look."""
+    """Whether it has records in addition to one reading."""
 
 
 def snapshot_stories(
@@ -78,9 +78,9 @@ def snapshot_stories(
     pod: str,
     planned: PlanLookup = unknown_plan,
 ) -> list[SnapshotStory]:
-    """The stories of a pod's containers; of one that is gone, what was recorded.
+    """The stories of a pod's containers; of a pod that no longer runs, what was recorded.
 
-    `planned` is asked for rules that are not recorded.
+    `planned` has the rules that are not recorded.
     """
     recorded = [
         each
@@ -133,10 +133,10 @@ def _story_of_look(
 ) -> SnapshotStory:
     reading = reading_of(look.files, look.at)
     if recording is not None:
-        seen = [] if reading is None else [level_of(reading)]
+        current = [] if reading is None else [level_of(reading)]
         known = recording.records
         later = [each for each in _status_records(look) if not _is_known(each, known)]
-        whole = msgspec.structs.replace(recording, records=(*known, *later, *seen))
+        whole = msgspec.structs.replace(recording, records=(*known, *later, *current))
         return SnapshotStory(whole, story_of(whole, node, planned), True)
     records = [] if reading is None else _reading_records(reading)
     alone = Recording(look.who, (*records, *_status_records(look)))
@@ -169,12 +169,12 @@ def _status_records(look: _Look) -> Iterator[FlightRecord]:
         yield EvictionRecord(look.at, "Evicted", pod.status.message or "")
 
 
-def _is_known(told: FlightRecord, records: Iterable[FlightRecord]) -> bool:
-    """Whether what a status tells of is recorded as well."""
-    if isinstance(told, EvictionRecord):
+def _is_known(reported: FlightRecord, records: Iterable[FlightRecord]) -> bool:
+    """Whether what a status reports is recorded as well."""
+    if isinstance(reported, EvictionRecord):
         return any(isinstance(each, EvictionRecord) for each in records)
     return any(
-        abs(each.at - told.at) <= SAME_END
+        abs(each.at - reported.at) <= SAME_END
         for each in records
         if isinstance(each, KillRecord)
         or (isinstance(each, CountRecord) and each.event == "oom_kill")
@@ -196,11 +196,11 @@ def _throttle_chapter(
         evidence.append(f"nothing ran for {full.avg300:.0f} % of the last five minutes")
     rule, doubt = rule_of_high(planned, reading.high)
     return Chapter(
-        reading.at,
-        "throttled",
-        "throttled at memory.high",
-        (*evidence, *doubt),
-        None,
-        *rule,
+        at=reading.at,
+        kind="throttled",
+        what="throttled at memory.high",
+        evidence=(*evidence, *doubt),
+        rule=rule.id,
+        because=rule.text,
         remedies=("a higher memory limit: memory.high follows from it",),
     )

@@ -28,7 +28,7 @@ from memqos.record.format import (
 from memqos.record.recordings import RecordIndex, Recording, size_of
 from memqos.units import duration_words, format_bytes, pluralize
 
-_MOSTLY: Final = 0.9
+_NEARLY_ALL: Final = 0.9
 _MI: Final = 1 << 20
 _LARGEST_PAGE: Final = 64 << 10
 """Bytes. The kernel rounds memory.high down to a page, on arm64 and ppc64 one of up to 64Ki."""
@@ -40,7 +40,7 @@ PlanLookup = Callable[[str], FileSettings | None]
 
 
 def unknown_plan(container: str) -> None:
-    """No pod to plan, or not under which release and settings."""
+    """For a pod, a release or settings that are not known."""
 
 
 def story_of(
@@ -48,11 +48,11 @@ def story_of(
 ) -> Story:
     """The story of one container, with the node's own where it matters.
 
-    `planned` is asked for rules that are not recorded.
+    `planned` has the rules that are not recorded.
     """
     who, records = recording.who, sorted(recording.records, key=lambda record: record.at)
     facts = RecordIndex(who, records, () if node is None else node.records)
-    tellers = (
+    parts = (
         partial(_throttle_chapters, planned=planned),
         _guard_chapters,
         kill_chapters,
@@ -62,7 +62,7 @@ def story_of(
         _write_chapters,
         _gap_chapters,
     )
-    chapters = [chapter for tell in tellers for chapter in tell(facts)]
+    chapters = [chapter for chapters_of in parts for chapter in chapters_of(facts)]
     notes = []
     if recording.damaged:
         notes.append(f"{pluralize(recording.damaged, 'byte')} of the record are damaged")
@@ -83,12 +83,12 @@ def _throttle_chapters(facts: RecordIndex, planned: PlanLookup) -> Iterator[Chap
     episodes: dict[int, list[ThrottleRecord]] = {}
     for record in facts.records_of(ThrottleRecord):
         episodes.setdefault(record.since, []).append(record)
-    seen = [
+    throttled = [
         _throttle_episode(facts, since, records, planned) for since, records in episodes.items()
     ]
     # One limit is enough for all of them.
-    most = max((enough for *_, enough in seen if enough is not None), default=None)
-    for chapter, peak, enough in seen:
+    most = max((enough for *_, enough in throttled if enough is not None), default=None)
+    for chapter, peak, enough in throttled:
         larger: tuple[str, ...] = ()
         if enough is not None and enough == most:
             larger, most = (_larger_limit(enough, peak),), None
@@ -109,18 +109,18 @@ def _throttle_episode(
     level = facts.level_at(since + 1) or LevelRecord(0)
     high = begun.high or level.high or 0
     stays = max(0, begun.anon - begun.swap_room)
-    cannot = bool(high) and stays >= _MOSTLY * high
+    cannot = bool(high) and stays >= _NEARLY_ALL * high
     peak = max(facts.peak(since, until), begun.anon)
     swap = "no swap" if not begun.swap_room else f"{format_bytes(begun.swap_room)} of swap left"
     rule, doubt = _rule_of_write(facts.last_write("memory.high", until)), tuple[str, ...]()
     if rule is None:
         rule, doubt = rule_of_high(planned(facts.who.container), high or None)
     chapter = Chapter(
-        since,
-        "throttled",
-        f"throttled for {duration_words(until - since)}"
+        at=since,
+        kind="throttled",
+        what=f"throttled for {duration_words(until - since)}"
         + ("" if last.is_over else ", and still so when the record ends"),
-        (
+        evidence=(
             f"{pluralize(events, 'high event')}; at worst nothing ran for "
             f"{last.full / 10:.0f} % of the time",
             f"memory.high {size_of(high)} of a limit of {size_of(level.max)}; "
@@ -128,8 +128,9 @@ def _throttle_episode(
             + (": nothing was left to reclaim" if cannot else ""),
             *doubt,
         ),
-        until,
-        *rule,
+        until=until,
+        rule=rule.id,
+        because=rule.text,
         remedies=tuple(_against_throttling(stuck=cannot and not facts.has_guard_step(since))),
     )
     return chapter, peak, _sufficient_limit(high, level.max, peak)
@@ -137,8 +138,8 @@ def _throttle_episode(
 
 def _last_throttled(facts: RecordIndex, begun: ThrottleRecord) -> int:
     """When an episode of which no end is recorded was last seen."""
-    seen = [each.at for each in facts.levels if each.at >= begun.at and each.high_events]
-    return max(seen, default=begun.at)
+    times = [each.at for each in facts.levels if each.at >= begun.at and each.high_events]
+    return max(times, default=begun.at)
 
 
 def _sufficient_limit(high: int, limit: int | None, peak: int) -> int | None:
@@ -163,6 +164,7 @@ def _against_throttling(*, stuck: bool) -> Iterator[str]:
 
 
 def _guard_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    rule = quote_rule(HIGH_WIDENED)
     for steps in _runs_of_steps(facts.records_of(GuardRecord)):
         first, last = steps[0], steps[-1]
         widens = first.kind == "widen"
@@ -175,13 +177,14 @@ def _guard_chapters(facts: RecordIndex) -> Iterator[Chapter]:
             else ("the pressure was gone",)
         )
         yield Chapter(
-            first.at,
-            "guarded",
-            f"the guard {'widened' if widens else 'narrowed'} memory.high from "
+            at=first.at,
+            kind="guarded",
+            what=f"the guard {'widened' if widens else 'narrowed'} memory.high from "
             f"{size_of(first.old)} to {_step_text(last)}{_in_steps(steps)}",
-            evidence,
-            last.at,
-            *quote_rule(HIGH_WIDENED),
+            evidence=evidence,
+            until=last.at,
+            rule=rule.id,
+            because=rule.text,
         )
 
 
@@ -220,20 +223,20 @@ def _resize_chapters(facts: RecordIndex) -> Iterator[Chapter]:
             )
             if old != new
         ]
-        yield Chapter(record.at, "resized", f"resized in place: {', '.join(parts)}")
+        yield Chapter(at=record.at, kind="resized", what=f"resized in place: {', '.join(parts)}")
 
 
 def _write_chapters(facts: RecordIndex) -> Iterator[Chapter]:
-    """Values that somebody set; the guard's steps are chapters of their own."""
+    """Values that were written; the guard's steps are chapters of their own."""
     for record in facts.records_of(WriteRecord):
         if facts.is_guard_step(record) or record.old == record.new:
             continue
         ours = record.by == "memqos"
         by = "memqos" if ours else f"somebody else ({record.by})"
         yield Chapter(
-            record.at,
-            "changed",
-            f"{by} set {record.file}: {_value_text(record.old)} → {_value_text(record.new)}",
+            at=record.at,
+            kind="changed",
+            what=f"{by} set {record.file}: {_value_text(record.old)} → {_value_text(record.new)}",
             rule=record.rule or None,
             because=record.says or None,
         )
@@ -243,12 +246,12 @@ def _gap_chapters(facts: RecordIndex) -> Iterator[Chapter]:
     for record in facts.records_of(GapRecord):
         lost = f"{pluralize(record.lost, 'record')} lost, of this container or of others"
         yield Chapter(
-            record.since,
-            "gap",
-            f"nothing could be recorded for {duration_words(record.at - record.since)}: "
+            at=record.since,
+            kind="gap",
+            what=f"nothing could be recorded for {duration_words(record.at - record.since)}: "
             f"{record.why}",
-            (lost if record.lost else "all of it was written afterwards",),
-            record.at,
+            evidence=(lost if record.lost else "all of it was written afterwards",),
+            until=record.at,
         )
 
 
@@ -256,16 +259,16 @@ def _rule_of_write(decided: WriteRecord | None) -> QuotedRule | None:
     if decided is None or not decided.rule:
         return None
     known = RULES.get(decided.rule)
-    return decided.rule, decided.says or (None if known is None else known.says)
+    return QuotedRule(decided.rule, decided.says or (None if known is None else known.says))
 
 
 def rule_of_high(
     planned: FileSettings | None, high: int | None
 ) -> tuple[QuotedRule, tuple[str, ...]]:
-    """The rule of the planned memory.high, and what speaks against it: another value in place."""
+    """The rule of the planned memory.high, and a doubt where another value is in place."""
     setting = None if planned is None else planned.get("memory.high")
     if setting is None:
-        return (None, "the rule is not recorded"), ()
+        return QuotedRule(None, "the rule is not recorded"), ()
     # An agent's state has values as text; no value is no limit.
     text = str(setting.value)
     plan = int(text) if text.isdecimal() else None

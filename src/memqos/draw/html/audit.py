@@ -1,4 +1,4 @@
-"""How an audit differs from another, as a part of its page."""
+"""An audit as a page: charts, findings, the fullest nodes and namespaces, a comparison."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -6,19 +6,16 @@ from typing import Final
 
 from memqos.audit.cluster_audit import NamespaceAudit, NodeAudit
 from memqos.audit.comparison import AuditComparison, Measure
-from memqos.draw.audit_report import (
-    MEASURE_TITLES,
+from memqos.audit.report import (
     AuditReport,
     ClusterMemory,
     ReportComparison,
     RuleGroup,
     cluster_memory,
-    compare_amounts,
     fullest_nodes,
     group_by_rule,
     share_of_node,
     share_requested,
-    signed_change,
 )
 from memqos.draw.html.charts import (
     NodeColumn,
@@ -35,12 +32,24 @@ from memqos.draw.html.charts import (
 )
 from memqos.draw.html.style import PAGE_STYLE
 from memqos.draw.svg.elements import Markup, el
+from memqos.draw.text.audit import (
+    MEASURE_TITLES,
+    compare_amounts,
+    settings_title,
+    signed_change,
+)
+from memqos.draw.text.findings import SEVERITY_NOUNS
 from memqos.draw.text.terminal import message_lines
 from memqos.findings.catalogue import RULES_BY_ID
-from memqos.findings.finding import Finding, Severity
+from memqos.findings.finding import Finding
 from memqos.units import format_bytes, pluralize
 
+_SHOWN_NODES: Final = 36
+"""Full rows, whether of two or of three."""
 _SHOWN_DIFFERING: Final = 12
+_SHOWN_NAMESPACES: Final = 20
+_SHOWN_PLACES: Final = 50
+_SHOWN_FAULTS: Final = 100
 _CHANGES: Final[tuple[tuple[Measure, str], ...]] = (
     ("pods", "pods"),
     ("requested", "requested"),
@@ -53,195 +62,17 @@ _CHANGES: Final[tuple[tuple[Measure, str], ...]] = (
 )
 
 
-def comparison_card(compared: ReportComparison) -> Markup:
-    """What changes, on which nodes, and what is found on one side alone."""
-    found = compared.contrast
-    rows = [table_row("th", ["", "here", "there", "change"])]
-    for measure, name in _CHANGES:
-        one, other = found.before[measure], found.after[measure]
-        if one or other:
-            rows.append(table_row("td", [name, *compare_amounts(measure, one, other)]))
-    measures = [each for each in _CHANGES if any(node.change_in(each[0]) for node in found.nodes)]
-    nodes = [table_row("th", ["node", "pods changed", *[name for _, name in measures]])]
-    for node in found.nodes[:_SHOWN_DIFFERING]:
-        changes = [signed_change(measure, node.change_in(measure)) for measure, _ in measures]
-        nodes.append(table_row("td", [node.name or "(no node)", f"{node.changed:,}", *changes]))
-    findings = [
-        el("li", f"{word}: {group.rule}, {pluralize(len(group.findings), 'place')}")
-        for word, groups in (
-            ("found only there", group_by_rule(found.found)),
-            ("found only here", group_by_rule(found.gone)),
-        )
-        for group in groups
-    ]
-    return card(
-        "Compared",
-        el("p", f"here, and there: {compared.title}"),
-        el(
-            "div",
-            el("div", scrolling_table(rows), *([el("ul", *findings)] if findings else [])),
-            el(
-                "div",
-                *([scrolling_table(nodes)] if found.nodes else []),
-                el("p", _difference_words(found), class_="dim"),
-            ),
-            class_="two",
-        ),
-    )
-
-
-def _difference_words(found: AuditComparison) -> str:
-    if not found.nodes:
-        return "No node differs."
-    nodes = pluralize(len(found.nodes), "node differs", "nodes differ")
-    changed = pluralize(found.changed, "pod has", "pods have")
-    shown = (
-        f"; the {_SHOWN_DIFFERING} most different are shown"
-        if len(found.nodes) > _SHOWN_DIFFERING
-        else ""
-    )
-    return f"{nodes}{shown}. {changed} other values."
-
-
-_SHOWN_NODES: Final = 36
-"""Full rows, be they of two or three."""
-_SHOWN_NAMESPACES: Final = 20
-
-
-def node_cards(audited: AuditReport) -> Iterator[Markup]:
-    """The fullest nodes, a card each."""
-    found = fullest_nodes(audited.audit)
-    if not found:
-        return
-    yield el("h2", "The fullest nodes")
-    if len(found) > _SHOWN_NODES:
-        yield el("p", f"{_SHOWN_NODES} of {len(found):,}: -o json has them all", class_="dim")
-    yield el("div", *[_node_card(node) for node in found[:_SHOWN_NODES]], class_="grid nodes")
-
-
-def measure_rows(
-    whole: NodeAudit | ClusterMemory, share_of_it: Callable[[int], float], *, is_measured: bool
-) -> list[Markup]:
-    """Every measure as a share of what there is; usage only where it was measured."""
-    rows = []
-    for measure, name in MEASURE_TITLES:
-        if measure == "usage" and not is_measured:
-            continue
-        amount = getattr(whole, measure)
-        share = share_of_it(amount)
-        hint = f"{name}: {format_bytes(amount)}, {share:.0%}"
-        rows.append(bar_row(measure, name, share, format_bytes(amount), hint))
-    return rows
-
-
-def _node_card(node: NodeAudit) -> Markup:
-    assert node.memory is not None
-    rows = measure_rows(node, partial(share_of_node, node), is_measured=bool(node.measured))
-    facts = [
-        f"{pluralize(node.pods, 'pod')}: {node.classes['Guaranteed']} Guaranteed, "
-        f"{node.classes['Burstable']} Burstable, {node.classes['BestEffort']} BestEffort",
-        f"{format_bytes(node.memory.published)} for pods, of {format_bytes(node.memory.capacity)}",
-    ]
-    if node.throttled:
-        facts.append(f"throttled at once: {pluralize(node.throttled, 'container')}")
-    lists = [
-        _top_list("evicted first", [each.pod for each in node.evicted_first]),
-        _top_list(
-            "killed first",
-            [f"{each.container} ({each.oom_score_adj})" for each in node.killed_first],
-        ),
-        _top_list(
-            "protected unasked",
-            [
-                f"{pod}: {format_bytes(amount)} of memory.{knob}"
-                for knob, found in (("min", node.unasked_min), ("low", node.unasked_low))
-                for pod, amount in found.most
-            ][:3],
-        ),
-    ]
-    return card(
-        node.name,
-        *[el("p", fact, class_="dim") for fact in facts],
-        *rows,
-        *[each for each in lists if each is not None],
-        level="h3",
-    )
-
-
-def _top_list(title: str, names: list[str]) -> Markup | None:
-    if not names:
-        return None
-    items = [el("li", el("code", name)) for name in names]
-    return el("details", el("summary", title), el("ol", *items), class_="first")
-
-
-def namespace_rows(audited: AuditReport) -> Iterator[Markup]:
-    """Those that request most, as bars."""
-    spaces = sorted(audited.audit.spaces, key=lambda space: (-space.request, space.name))
-    if not spaces:
-        return
-    yield el("h2", "Namespaces")
-    is_measured = bool(audited.audit.measured)
-    words = "what each requests, beside the one that requests most"
-    if is_measured:
-        words += "; the mark is what is in use"
-    if len(spaces) > _SHOWN_NAMESPACES:
-        words += f" · the first {_SHOWN_NAMESPACES} of {len(spaces):,}: -o json has them all"
-    yield el("p", words, class_="dim")
-    most = max(spaces[0].request, 1)
-    rows = [
-        _namespace_row(space, most, is_measured=is_measured) for space in spaces[:_SHOWN_NAMESPACES]
-    ]
-    yield el("div", *rows, class_="card spaces")
-
-
-def _namespace_row(space: NamespaceAudit, most: int, *, is_measured: bool) -> Markup:
-    facts = [pluralize(space.pods, "pod")]
-    if space.unrequesting:
-        facts.append(f"{space.unrequesting:,} without a request")
-    if not space.defaults_request:
-        facts.append("no default request")
-    facts += [
-        f"quota {room.quota}: {format_bytes(max(0, room.hard - room.used))} left of {room.resource}"
-        for room in space.quotas
-    ]
-    used = f", {format_bytes(space.usage)} in use" if is_measured else ""
-    hint = f"{space.name}: {format_bytes(space.request)} requested{used}"
-    mark = space.usage / most if is_measured else None
-    return el(
-        "div",
-        el(
-            "div",
-            el("b", space.name),
-            el("span", f"{format_bytes(space.request)} requested{used}"),
-            class_="bar-words",
-        ),
-        meter("requested", space.request / most, hint, mark),
-        el("p", " · ".join(facts), class_="dim"),
-        class_="bar-row",
-    )
-
-
-_SHOWN_PLACES: Final = 50
-_SHOWN_FAULTS: Final = 100
-_SEVERITIES: Final[tuple[tuple[Severity, str, str], ...]] = (
-    ("error", "error", "errors"),
-    ("warning", "warning", "warnings"),
-    ("info", "thing to know", "things to know"),
-)
-
-
-def audit_html(audited: AuditReport) -> str:
+def audit_html(report: AuditReport) -> str:
     """The whole page."""
     body = [
-        _header(audited),
-        _summary_cards(audited),
-        *_faults(audited),
-        *([] if audited.comparison is None else [comparison_card(audited.comparison)]),
-        el("div", *_charts(audited), class_="grid charts"),
-        *_findings(audited),
-        *node_cards(audited),
-        *namespace_rows(audited),
+        _header(report),
+        _summary_cards(report),
+        *_faults(report),
+        *([] if report.comparison is None else [_comparison_card(report.comparison)]),
+        el("div", *_charts(report), class_="grid charts"),
+        *_findings(report),
+        *_node_cards(report),
+        *_namespace_rows(report),
         el("footer", "Amounts are binary: 1Gi is 1,073,741,824 bytes. Made by memqos audit."),
     ]
     head = el(
@@ -250,33 +81,33 @@ def audit_html(audited: AuditReport) -> str:
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup('<meta name="color-scheme" content="light dark">'),
         Markup('<link rel="icon" href="data:,">'),
-        el("title", f"Memory audit: {', '.join(audited.sources)}"),
+        el("title", f"Memory audit: {', '.join(report.sources)}"),
         el("style", Markup(PAGE_STYLE)),
     )
     return "<!doctype html>\n" + el("html", head, el("body", el("main", *body)), lang="en")
 
 
-def _header(audited: AuditReport) -> Markup:
+def _header(report: AuditReport) -> Markup:
     return el(
         "header",
         el("h1", "Memory audit"),
-        el("p", ", ".join(audited.sources), class_="sources"),
-        el("p", str(audited.settings), class_="terms"),
-        *[el("p", *_line_spans(note), class_="note") for note in audited.notes],
+        el("p", ", ".join(report.sources), class_="sources"),
+        el("p", settings_title(report.audit.settings), class_="terms"),
+        *[el("p", *_line_spans(note), class_="note") for note in report.notes],
     )
 
 
-def _summary_cards(audited: AuditReport) -> Markup:
-    audit = audited.audit
+def _summary_cards(report: AuditReport) -> Markup:
+    audit = report.audit
     cards = [
         _summary_card(f"{audit.pods:,}", "pods" if audit.pods != 1 else "pod", "plain"),
         _summary_card(
             f"{len(audit.nodes):,}", "nodes" if len(audit.nodes) != 1 else "node", "plain"
         ),
-        _summary_card(f"{len(audit.spaces):,}", "namespaces", "plain"),
+        _summary_card(f"{len(audit.namespaces):,}", "namespaces", "plain"),
     ]
-    for severity, one, many in _SEVERITIES:
-        count = sum(finding.severity == severity for finding in audited.findings)
+    for severity, (one, many) in SEVERITY_NOUNS.items():
+        count = sum(finding.severity == severity for finding in report.findings)
         look = f"{severity} none" if not count else severity
         cards.append(_summary_card(f"{count:,}", one if count == 1 else many, look))
     return el("section", *cards, class_="numbers")
@@ -286,8 +117,8 @@ def _summary_card(amount: str, what: str, look: str) -> Markup:
     return el("div", el("b", amount), el("span", what), class_=f"number {look}")
 
 
-def _charts(audited: AuditReport) -> Iterator[Markup]:
-    audit = audited.audit
+def _charts(report: AuditReport) -> Iterator[Markup]:
+    audit = report.audit
     classes = [
         RingSlice(name.lower(), f"{name} {count:,}", count) for name, count in audit.classes.items()
     ]
@@ -301,7 +132,7 @@ def _charts(audited: AuditReport) -> Iterator[Markup]:
     )
     total = cluster_memory(audit)
     if total.offered:
-        rows = measure_rows(total, total.share, is_measured=bool(audit.measured))
+        rows = _measure_rows(total, total.share, is_measured=bool(audit.measured))
         intro = f"of {format_bytes(total.offered)} that nodes offer to pods"
         yield card("Memory of all nodes", el("p", intro, class_="dim"), *rows)
     full = fullest_nodes(audit)
@@ -334,10 +165,10 @@ def _node_hint(node: NodeAudit) -> str:
     )
 
 
-def _findings(audited: AuditReport) -> Iterator[Markup]:
-    groups = group_by_rule(audited.findings)
+def _findings(report: AuditReport) -> Iterator[Markup]:
+    groups = group_by_rule(report.findings)
     yield el("h2", "Findings")
-    if not audited.audit.pods:
+    if not report.audit.pods:
         yield el("p", "Nothing was audited: there are no pods.", class_="fine")
     elif not groups:
         yield el("p", "Nothing found.", class_="fine")
@@ -374,11 +205,11 @@ def _finding_item(finding: Finding) -> Markup:
     )
 
 
-def _faults(audited: AuditReport) -> Iterator[Markup]:
-    if not audited.faults:
+def _faults(report: AuditReport) -> Iterator[Markup]:
+    if not report.faults:
         return
-    count = len(audited.faults) + audited.more_faults
-    items = [el("li", el("code", *_line_spans(fault))) for fault in audited.faults[:_SHOWN_FAULTS]]
+    count = len(report.faults) + report.more_faults
+    items = [el("li", el("code", *_line_spans(fault))) for fault in report.faults[:_SHOWN_FAULTS]]
     if count > _SHOWN_FAULTS:
         items.append(el("li", f"… and {count - _SHOWN_FAULTS:,} more"))
     yield el(
@@ -402,3 +233,168 @@ def _line_spans(message: object) -> list[Markup]:
 
 def _percent(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else ""
+
+
+def _comparison_card(comparison: ReportComparison) -> Markup:
+    """What changes, on which nodes, and what is found on one side alone."""
+    found = comparison.differences
+    rows = [table_row("th", ["", "here", "there", "change"])]
+    for measure, name in _CHANGES:
+        before, after = found.before[measure], found.after[measure]
+        if before or after:
+            rows.append(table_row("td", [name, *compare_amounts(measure, before, after)]))
+    measures = [each for each in _CHANGES if any(node.change_in(each[0]) for node in found.nodes)]
+    nodes = [table_row("th", ["node", "pods changed", *[name for _, name in measures]])]
+    for node in found.nodes[:_SHOWN_DIFFERING]:
+        changes = [signed_change(measure, node.change_in(measure)) for measure, _ in measures]
+        nodes.append(table_row("td", [node.name or "(no node)", f"{node.changed:,}", *changes]))
+    findings = [
+        el("li", f"{word}: {group.rule}, {pluralize(len(group.findings), 'place')}")
+        for word, groups in (
+            ("found only there", group_by_rule(found.appeared)),
+            ("found only here", group_by_rule(found.removed)),
+        )
+        for group in groups
+    ]
+    return card(
+        "Compared",
+        el("p", f"here, and there: {comparison.title}"),
+        el(
+            "div",
+            el("div", scrolling_table(rows), *([el("ul", *findings)] if findings else [])),
+            el(
+                "div",
+                *([scrolling_table(nodes)] if found.nodes else []),
+                el("p", _difference_words(found), class_="dim"),
+            ),
+            class_="two",
+        ),
+    )
+
+
+def _difference_words(found: AuditComparison) -> str:
+    if not found.nodes:
+        return "No node differs."
+    nodes = pluralize(len(found.nodes), "node differs", "nodes differ")
+    changed = pluralize(found.changed, "pod has", "pods have")
+    shown = (
+        f"; the {_SHOWN_DIFFERING} most different are shown"
+        if len(found.nodes) > _SHOWN_DIFFERING
+        else ""
+    )
+    return f"{nodes}{shown}. {changed} other values."
+
+
+def _node_cards(report: AuditReport) -> Iterator[Markup]:
+    """The fullest nodes, a card each."""
+    found = fullest_nodes(report.audit)
+    if not found:
+        return
+    yield el("h2", "The fullest nodes")
+    if len(found) > _SHOWN_NODES:
+        yield el("p", f"{_SHOWN_NODES} of {len(found):,}: -o json has them all", class_="dim")
+    yield el("div", *[_node_card(node) for node in found[:_SHOWN_NODES]], class_="grid nodes")
+
+
+def _measure_rows(
+    whole: NodeAudit | ClusterMemory, share_of_it: Callable[[int], float], *, is_measured: bool
+) -> list[Markup]:
+    """Every measure as a share of what there is; usage only where it was measured."""
+    rows = []
+    for measure, name in MEASURE_TITLES.items():
+        if measure == "usage" and not is_measured:
+            continue
+        amount = getattr(whole, measure)
+        share = share_of_it(amount)
+        hint = f"{name}: {format_bytes(amount)}, {share:.0%}"
+        rows.append(bar_row(measure, name, share, format_bytes(amount), hint))
+    return rows
+
+
+def _node_card(node: NodeAudit) -> Markup:
+    assert node.memory is not None
+    rows = _measure_rows(node, partial(share_of_node, node), is_measured=bool(node.measured))
+    facts = [
+        f"{pluralize(node.pods, 'pod')}: {node.classes['Guaranteed']} Guaranteed, "
+        f"{node.classes['Burstable']} Burstable, {node.classes['BestEffort']} BestEffort",
+        f"{format_bytes(node.memory.published)} for pods, of {format_bytes(node.memory.capacity)}",
+    ]
+    if node.throttled:
+        facts.append(f"throttled at once: {pluralize(node.throttled, 'container')}")
+    lists = [
+        _top_list("evicted first", [each.pod for each in node.evicted_first]),
+        _top_list(
+            "killed first",
+            [f"{each.container} ({each.oom_score_adj})" for each in node.killed_first],
+        ),
+        _top_list(
+            "protected unasked",
+            [
+                f"{pod}: {format_bytes(amount)} of memory.{knob}"
+                for knob, found in (("min", node.unrequested_min), ("low", node.unrequested_low))
+                for pod, amount in found.most
+            ][:3],
+        ),
+    ]
+    return card(
+        node.name,
+        *[el("p", fact, class_="dim") for fact in facts],
+        *rows,
+        *[each for each in lists if each is not None],
+        level="h3",
+    )
+
+
+def _top_list(title: str, names: list[str]) -> Markup | None:
+    if not names:
+        return None
+    items = [el("li", el("code", name)) for name in names]
+    return el("details", el("summary", title), el("ol", *items), class_="first")
+
+
+def _namespace_rows(report: AuditReport) -> Iterator[Markup]:
+    """Those that request most, as bars."""
+    namespaces = sorted(report.audit.namespaces, key=lambda each: (-each.request, each.name))
+    if not namespaces:
+        return
+    yield el("h2", "Namespaces")
+    is_measured = bool(report.audit.measured)
+    words = "what each requests, beside the one that requests most"
+    if is_measured:
+        words += "; the mark is what is in use"
+    if len(namespaces) > _SHOWN_NAMESPACES:
+        words += f" · the first {_SHOWN_NAMESPACES} of {len(namespaces):,}: -o json has them all"
+    yield el("p", words, class_="dim")
+    most = max(namespaces[0].request, 1)
+    rows = [
+        _namespace_row(namespace, most, is_measured=is_measured)
+        for namespace in namespaces[:_SHOWN_NAMESPACES]
+    ]
+    yield el("div", *rows, class_="card spaces")
+
+
+def _namespace_row(namespace: NamespaceAudit, most: int, *, is_measured: bool) -> Markup:
+    facts = [pluralize(namespace.pods, "pod")]
+    if namespace.unrequesting:
+        facts.append(f"{namespace.unrequesting:,} without a request")
+    if not namespace.defaults_request:
+        facts.append("no default request")
+    facts += [
+        f"quota {each.quota}: {format_bytes(max(0, each.hard - each.used))} left of {each.resource}"
+        for each in namespace.quotas
+    ]
+    used = f", {format_bytes(namespace.usage)} in use" if is_measured else ""
+    hint = f"{namespace.name}: {format_bytes(namespace.request)} requested{used}"
+    mark = namespace.usage / most if is_measured else None
+    return el(
+        "div",
+        el(
+            "div",
+            el("b", namespace.name),
+            el("span", f"{format_bytes(namespace.request)} requested{used}"),
+            class_="bar-words",
+        ),
+        meter("requested", namespace.request / most, hint, mark),
+        el("p", " · ".join(facts), class_="dim"),
+        class_="bar-row",
+    )

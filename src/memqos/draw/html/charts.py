@@ -73,7 +73,7 @@ def _arc(each: RingSlice, at: float, share: float) -> Markup:
 
 
 def meter(look: str, share: float, hint: str, mark: float | None = None) -> Markup:
-    """A bar that fills its room by a share, with a mark where another amount would be."""
+    """A bar filled by a share, with a mark where another amount would be."""
     parts = [
         el("rect", width="100%", height=12, rx=3, class_="track-fill"),
         el("rect", width=f"{100 * min(share, 1):.2f}%", height=12, rx=3, class_=f"fill-{look}"),
@@ -130,11 +130,13 @@ def skyline(columns: Sequence[NodeColumn], words: str) -> Markup:
     ]
     top = max([1.0, *[min(max(each.filled, each.outlined), 2.0) for each in shown]])
     wide = min((_WIDTH - _LEFT) / max(len(shown), 1), _WIDEST)
-    room = _HEIGHT - _TOP - _BOTTOM
+    height = _HEIGHT - _TOP - _BOTTOM
     bars = []
     for place, each in enumerate(shown):
         x = _LEFT + place * wide
-        outlined, filled = (room * min(share, top) / top for share in (each.outlined, each.filled))
+        outlined, filled = (
+            height * min(share, top) / top for share in (each.outlined, each.filled)
+        )
         gap = min(1.0, wide * 0.2)
         bars.append(
             el(
@@ -144,7 +146,7 @@ def skyline(columns: Sequence[NodeColumn], words: str) -> Markup:
                 _box("fill-usage", x + wide * 0.2, wide * 0.6 - gap, filled),
             )
         )
-    full = _HEIGHT - _BOTTOM - room / top
+    full = _HEIGHT - _BOTTOM - height / top
     ticks = [
         el("line", x1=_LEFT, x2=_WIDTH, y1=full, y2=full, class_="full"),
         el("text", "100%", x=_LEFT - 4, y=full + 4, class_="tick end"),
@@ -201,7 +203,7 @@ def legend_entry(look: str, name: str, amount: str, share: str) -> Markup:
 
 
 def scrolling_table(rows: Iterable[Markup]) -> Markup:
-    """A table that moves sideways in its own room, never the page."""
+    """A table that scrolls sideways within its box, never the page."""
     return el("div", el("table", *rows), class_="scrolling", tabindex="0")
 
 

@@ -1,9 +1,8 @@
-"""Bytes on paper: their short spelling, a linear axis, and the zones of a bar on it."""
+"""A linear axis of bytes, and the zones of a bar on it."""
 
 from typing import Final, Literal, NamedTuple
 
 from memqos.plan.setting import NEEDS_NODE
-from memqos.units import BINARY_UNITS
 
 AXIS_LEFT: Final = 200
 AXIS_RIGHT: Final = 770
@@ -11,7 +10,6 @@ THINNEST_ZONE: Final = 3
 """No zone is thinner, however little memory it is."""
 
 _PAGE: Final = 4096
-_UNITS: Final = ("B", *reversed(BINARY_UNITS.values()))
 
 ZoneKind = Literal["min", "low", "normal", "high", "unknown"]
 """What ends where the zone does, but for `normal`, which ends where `high` starts."""
@@ -69,11 +67,11 @@ def zones(
     ]
 
 
-def _edges(wanted: list[float]) -> list[float]:
+def _edges(exact: list[float]) -> list[float]:
     """Right edges of zones, moved apart where a zone would be too thin to see."""
     edges: list[float] = []
     at: float = AXIS_LEFT
-    for x in wanted:
+    for x in exact:
         at = max(x, at + THINNEST_ZONE)
         edges.append(at)
     bound: float = AXIS_RIGHT

@@ -1,4 +1,4 @@
-"""SVG as text: elements, escaping, and room for words without a font to ask."""
+"""SVG as text: elements, escaping, the width of text without its font, styles."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -55,16 +55,16 @@ def text_width(text: str, font_size: float) -> float:
     return font_size * sum([_em(c) for c in text])
 
 
-def ellipsize(text: str, font_size: float, room: float) -> str:
+def ellipsize(text: str, font_size: float, width: float) -> str:
     """The text, or as much of its beginning as fits, with … for the rest."""
     text = printable(text)
-    if text_width(text, font_size) <= room:
+    if text_width(text, font_size) <= width:
         return text
-    room -= text_width("…", font_size)
+    left = width - text_width("…", font_size)
     kept = 0
     for c in text:
-        room -= font_size * _em(c)
-        if room < 0:
+        left -= font_size * _em(c)
+        if left < 0:
             break
         kept += 1
     return text[:kept].rstrip() + "…"
@@ -80,6 +80,17 @@ def _em(c: str) -> float:
     if c in _BROAD:
         return 0.98
     return 0.65 if c < "\u1100" else 1.3
+
+
+def svg_text(x: float, y: float, look: str, text: str, hint: str = "") -> Markup:
+    """A text at its baseline, with a tooltip where there is a hint."""
+    title = [el("title", hint)] if hint else []
+    return el("text", *title, text, x=x, y=y, class_=look)
+
+
+def svg_line(look: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
+    """A straight line."""
+    return el("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=look)
 
 
 class Mark(NamedTuple):
@@ -215,7 +226,7 @@ def svg_document(
     height: float,
     *extra_styles: Markup,
 ) -> Markup:
-    """A whole SVG document on paper; `own` is style of its own, `spoken` is for who cannot see."""
+    """A whole SVG document on paper; the description is for screen readers."""
     return el(
         "svg",
         el("title", title, id=f"{ROOT_CLASS}-title"),
@@ -236,12 +247,12 @@ def svg_document(
 
 
 def _css_rules(looks: Iterable[tuple[str, str]]) -> str:
-    # In an HTML page a style element holds for the whole page.
+    # In an HTML page a style element applies to the whole page.
     return "".join([f".{ROOT_CLASS} {selector}{{{look}}}" for selector, look in looks])
 
 
 def pattern_defs() -> Markup:
-    """The patterns that `filled` refers to."""
+    """The patterns that `zone_path` refers to."""
     return el(
         "defs",
         *[

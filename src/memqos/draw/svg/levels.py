@@ -1,4 +1,4 @@
-"""The memory levels of pods as a picture: one bar a cgroup, from 0 to where it is killed."""
+"""The memory levels of pods as a picture: a bar a cgroup, from 0 to where it is killed."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -28,6 +28,8 @@ from memqos.draw.svg.elements import (
     ellipsize,
     place_flags,
     svg_document,
+    svg_line,
+    svg_text,
     text_width,
     zone_path,
 )
@@ -35,7 +37,7 @@ from memqos.plan.setting import MAX
 from memqos.units import format_bytes
 
 
-class LevelBar(msgspec.Struct, frozen=True):
+class LevelBar(msgspec.Struct, frozen=True, kw_only=True):
     """One cgroup. Bytes; None is not set, "max" no limit, "needs node" unknown without a node."""
 
     name: str
@@ -94,18 +96,18 @@ def levels_svg(charts: Sequence[LevelsChart]) -> str:
     return svg_document(title, _description(charts), body, LEVELS_WIDTH, y)
 
 
-# Each part is told where it starts and says where it ends.
+# Each part takes the y where it starts and returns the one where it ends.
 
 
 def _chart(chart: LevelsChart, top: float, *, key: bool) -> tuple[Markup, float]:
-    room = LEVELS_WIDTH - 2 * LEVELS_MARGIN
+    width = LEVELS_WIDTH - 2 * LEVELS_MARGIN
     y = top + TITLE_FONT
     parts = [
-        _text_within(LEVELS_MARGIN, y, "ink title", chart.title, TITLE_FONT * BOLD_WIDENING, room)
+        _text_within(LEVELS_MARGIN, y, "ink title", chart.title, TITLE_FONT * BOLD_WIDENING, width)
     ]
     if chart.subtitle:
         y += _LINE + 4
-        parts.append(_text_within(LEVELS_MARGIN, y, "dim", chart.subtitle, SMALL_FONT, room))
+        parts.append(_text_within(LEVELS_MARGIN, y, "dim", chart.subtitle, SMALL_FONT, width))
     if key:
         drawn, y = _legend(y + _LINE)
         parts.append(drawn)
@@ -152,7 +154,7 @@ def _legend(top: float) -> tuple[Markup, float]:
             el(
                 "g",
                 sign,
-                _text(28, 10, "ink", words),
+                svg_text(28, 10, "ink", words),
                 transform=f"translate({coordinate(x)} {coordinate(y)})",
             )
         )
@@ -165,12 +167,12 @@ def _swatch(kind: ZoneKind) -> Markup:
 
 
 def _ruler(axis: Axis, top: float, bottom: float) -> Markup:
-    parts = [_line("axis", AXIS_LEFT, bottom, AXIS_RIGHT, bottom)]
+    parts = [svg_line("axis", AXIS_LEFT, bottom, AXIS_RIGHT, bottom)]
     for tick in axis.ticks:
         x = axis.x(tick)
-        parts.append(_line("grid", x, top, x, bottom + 4))
+        parts.append(svg_line("grid", x, top, x, bottom + 4))
         parts.append(
-            _text(x, bottom + _LINE + 2, "dim middle", format_bytes(tick) if tick else "0")
+            svg_text(x, bottom + _LINE + 2, "dim middle", format_bytes(tick) if tick else "0")
         )
     return el("g", *parts)
 
@@ -178,42 +180,42 @@ def _ruler(axis: Axis, top: float, bottom: float) -> Markup:
 def _node_line(node: int, axis: Axis, top: float, bottom: float) -> Markup:
     mark = Mark(axis.x(node), f"node {format_bytes(node)}", f"memory of the node = {node:,} bytes")
     texts = [_flag(flag, top + 10, "dim") for flag in _flags([mark])]
-    return el("g", _line("axis node", mark.x, top, mark.x, bottom), *texts)
+    return el("g", svg_line("axis node", mark.x, top, mark.x, bottom), *texts)
 
 
 def _bar(bar: LevelBar, axis: Axis, top: float) -> tuple[Markup, float]:
     limit = bar.max if isinstance(bar.max, int) else None
     stretches = zones(bar.min or 0, bar.low or 0, bar.high, limit, axis)
-    asked = _flags(_marks(bar, SPEC_NAMES, "", stretches, axis))
+    above = _flags(_marks(bar, SPEC_NAMES, "", stretches, axis))
     levels = _marks(bar, LEVEL_NAMES, "memory.", stretches, axis)
     if limit is None:
         levels.append(_open_end(bar))
-    hung = _flags(levels)
+    below = _flags(levels)
 
-    y = top + _LINE * _rows(asked) + _TIP
+    y = top + _LINE * _rows(above) + _TIP
     parts = _caption(bar, y)
     parts += [
         _zone(zone, y, arrow=limit is None and zone.right == AXIS_RIGHT) for zone in stretches
     ]
     if limit is not None:
         parts.append(_kill(position_on_bar(limit, stretches, axis), y - 3, y + _BAR + 3))
-    parts += [_flag_above(flag, y) for flag in asked]
-    parts += [_flag_below(flag, y + _BAR) for flag in hung]
-    words, bottom = _remarks(bar, hung, y + _BAR)
+    parts += [_flag_above(flag, y) for flag in above]
+    parts += [_flag_below(flag, y + _BAR) for flag in below]
+    words, bottom = _remarks(bar, below, y + _BAR)
     return el("g", *parts, *words), bottom + _LINE
 
 
 def _caption(bar: LevelBar, top: float) -> list[Markup]:
-    room = AXIS_LEFT - LEVELS_MARGIN - 12
+    width = AXIS_LEFT - LEVELS_MARGIN - 12
     parts = [
         _text_within(
-            LEVELS_MARGIN, top + 10, "ink name", bar.name, NAME_FONT * BOLD_WIDENING, room
+            LEVELS_MARGIN, top + 10, "ink name", bar.name, NAME_FONT * BOLD_WIDENING, width
         ),
-        _text_within(LEVELS_MARGIN, top + 25, "dim", bar.role, SMALL_FONT, room),
+        _text_within(LEVELS_MARGIN, top + 25, "dim", bar.role, SMALL_FONT, width),
     ]
     if bar.oom_score_adj is not None:
         score = f"oom_score_adj {bar.oom_score_adj}"
-        parts.append(_text_within(LEVELS_MARGIN, top + 39, "dim", score, SMALL_FONT, room))
+        parts.append(_text_within(LEVELS_MARGIN, top + 39, "dim", score, SMALL_FONT, width))
     return parts
 
 
@@ -227,7 +229,7 @@ def _zone(zone: Zone, top: float, *, arrow: bool) -> Markup:
     parts = [zone_path(zone.kind, outline, words)]
     if text_width(words, SMALL_FONT) + 12 <= zone.right - zone.left:
         x = (zone.left + zone.right) / 2
-        parts.append(_text(x, top + _BAR / 2 + 4, f"halo middle on-{zone.kind}", words))
+        parts.append(svg_text(x, top + _BAR / 2 + 4, f"halo middle on-{zone.kind}", words))
     return el("g", *parts)
 
 
@@ -237,7 +239,7 @@ def _kill(x: float, top: float, bottom: float) -> Markup:
     return el(
         "g",
         el("title", "killed"),
-        _line("kill edge", x + 2, top, x + 2, bottom),
+        svg_line("kill edge", x + 2, top, x + 2, bottom),
         el("path", d=cross, class_="kill cross"),
     )
 
@@ -245,25 +247,25 @@ def _kill(x: float, top: float, bottom: float) -> Markup:
 def _flag_above(flag: Flag, y: float) -> Markup:
     """Request or limit, above the bar that starts at y."""
     x, foot = flag.mark.x, y - _TIP - _LINE * flag.row
-    return el("g", _line("pole", x, foot - 9, x, y), _tip(x, y), _flag(flag, foot, "ink"))
+    return el("g", svg_line("pole", x, foot - 9, x, y), _tip(x, y), _flag(flag, foot, "ink"))
 
 
 def _flag_below(flag: Flag, y: float) -> Markup:
     """A level, below the bar that ends at y; the end of the arrow is none and has no pole."""
     x, foot = flag.mark.x, y + _LINE * (flag.row + 1)
-    pole = [_line("pole", x, y, x, foot)] if x <= AXIS_RIGHT else []
+    pole = [svg_line("pole", x, y, x, foot)] if x <= AXIS_RIGHT else []
     return el("g", *pole, _flag(flag, foot, "ink"))
 
 
-def _remarks(bar: LevelBar, hung: Sequence[Flag], y: float) -> tuple[list[Markup], float]:
-    y += _LINE * max(1, _rows(hung))
+def _remarks(bar: LevelBar, below: Sequence[Flag], y: float) -> tuple[list[Markup], float]:
+    y += _LINE * max(1, _rows(below))
     parts: list[Markup] = []
     unmarked = _absent_values(bar)
     if unmarked:
-        x = _gap(hung, text_width(unmarked, SMALL_FONT))
+        x = _gap(below, text_width(unmarked, SMALL_FONT))
         if x is None:
             x, y = AXIS_LEFT, y + _LINE
-        parts.append(_text(x, y, "dim halo", unmarked))
+        parts.append(svg_text(x, y, "dim halo", unmarked))
     if bar.note:
         y += _LINE
         parts.append(
@@ -279,42 +281,33 @@ def _remarks(bar: LevelBar, hung: Sequence[Flag], y: float) -> tuple[list[Markup
     return parts, y
 
 
-def _gap(hung: Sequence[Flag], width: float) -> float | None:
-    """Where the last row of flags has room for words, well apart from the flags."""
-    last = [flag for flag in hung if flag.row == _rows(hung) - 1]
+def _gap(below: Sequence[Flag], width: float) -> float | None:
+    """Where in the last row of flags a text of this width fits, apart from them."""
+    last = [flag for flag in below if flag.row == _rows(below) - 1]
     starts = [AXIS_LEFT, *[flag.right + 24 for flag in last]]
     ends = [*[flag.left - 24 for flag in last], LEVELS_WIDTH - LEVELS_MARGIN]
     return next((x for x, end in zip(starts, ends, strict=True) if x + width <= end), None)
 
 
 def _text_within(
-    x: float, y: float, look: str, words: str, font_size: float, room: float
+    x: float, y: float, look: str, words: str, font_size: float, width: float
 ) -> Markup:
-    short = ellipsize(words, font_size, room)
-    return _text(x, y, look, short, "" if short == words else words)
-
-
-def _text(x: float, y: float, look: str, words: str, hint: str = "") -> Markup:
-    title = [el("title", hint)] if hint else []
-    return el("text", *title, words, x=x, y=y, class_=look)
+    short = ellipsize(words, font_size, width)
+    return svg_text(x, y, look, short, "" if short == words else words)
 
 
 def _flag(flag: Flag, y: float, look: str) -> Markup:
     mark = flag.mark
     if flag.left > mark.x:
-        return _text(flag.left, y, f"{look} halo", mark.text, mark.hint)
-    return _text(flag.right, y, f"{look} halo end", mark.text, mark.hint)
-
-
-def _line(look: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
-    return el("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=look)
+        return svg_text(flag.left, y, f"{look} halo", mark.text, mark.hint)
+    return svg_text(flag.right, y, f"{look} halo end", mark.text, mark.hint)
 
 
 def _tip(x: float, y: float) -> Markup:
     return el("path", d=f"M{coordinate(x)} {coordinate(y)}l-4 -7h8Z", class_="ink")
 
 
-# What a bar says
+# The texts of a bar
 
 
 def _values(bar: LevelBar, names: Iterable[str]) -> dict[str, int | str | None]:
@@ -375,6 +368,6 @@ def _description(charts: Iterable[LevelsChart]) -> str:
     for chart in charts:
         for bar in chart.bars:
             values = _values(bar, SPEC_NAMES + LEVEL_NAMES).items()
-            said = ", ".join([f"{name} {_value_words(value)}" for name, value in values])
-            lines.append(f"{chart.title}, {bar.name} ({bar.role}): {said}.")
+            listed = ", ".join([f"{name} {_value_words(value)}" for name, value in values])
+            lines.append(f"{chart.title}, {bar.name} ({bar.role}): {listed}.")
     return " ".join(lines)

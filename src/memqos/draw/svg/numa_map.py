@@ -1,4 +1,4 @@
-"""NUMA nodes cut into segments: what is kept for the system, held by pods, free, or hugepages."""
+"""NUMA nodes as a picture: what is reserved for the system, held by pods, free, or hugepages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
@@ -15,6 +15,8 @@ from memqos.draw.svg.elements import (
     el,
     ellipsize,
     svg_document,
+    svg_line,
+    svg_text,
     text_width,
     zone_path,
 )
@@ -26,7 +28,7 @@ from memqos.numa.machines import NumaMachine
 from memqos.units import format_bytes
 
 SegmentKind = Literal["system", "held", "free", "untold"]
-"""Untold: nobody says whether it is held."""
+"""Untold: without a state it is not known whether it is held."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -60,13 +62,13 @@ def memory_holders(
     """The pods that hold memory, numbered by where they hold it."""
     if state is None:
         return ()
-    held: dict[str, list[MemoryHolding]] = {}
+    by_pod: dict[str, list[MemoryHolding]] = {}
     for each in memory_holdings(state):
-        held.setdefault(each.uid, []).append(each)
-    order = sorted(held, key=lambda uid: (held[uid][0].block.nodes, names.get(uid, uid)))
+        by_pod.setdefault(each.uid, []).append(each)
+    order = sorted(by_pod, key=lambda uid: (by_pod[uid][0].block.nodes, names.get(uid, uid)))
     return tuple(
         [
-            MemoryHolder(number, names.get(uid, uid), tuple(held[uid]))
+            MemoryHolder(number, names.get(uid, uid), tuple(by_pod[uid]))
             for number, uid in enumerate(order, start=1)
         ]
     )
@@ -85,11 +87,11 @@ def node_bars(
     }
     parts: dict[tuple[int, str], list[Segment]] = {}
     for holder in holders:
-        for held in holder.holdings:
-            block = held.block
+        for holding in holder.holdings:
+            block = holding.block
             rest = block.size
             for i in block.nodes:
-                # A state says how much of each node is held, not by whom: filled in its order.
+                # A state has how much of each node is held, not by which pod: filled in its order.
                 part = min(rest, left.get((i, block.type), 0))
                 if part:
                     rest -= part
@@ -165,7 +167,7 @@ def numa_map_svg(
     axis = axis_to(max([node.memory for node in machine.nodes]))
     y: float = _MARGIN + TITLE_FONT
     parts = [
-        _text(
+        svg_text(
             _MARGIN,
             y,
             "ink title",
@@ -207,7 +209,7 @@ def _legend(top: float, bars: Sequence[NodeBar]) -> tuple[Markup, float]:
     parts = []
     for look, words in signs:
         swatch = zone_path(look, f"M{coordinate(x)} {coordinate(top)}h22v12h-22Z", words)
-        parts += [swatch, _text(x + 28, top + 10, "ink", words)]
+        parts += [swatch, svg_text(x + 28, top + 10, "ink", words)]
         x += 28 + text_width(words, SMALL_FONT) + 14
     return el("g", *parts), top + 12
 
@@ -215,18 +217,18 @@ def _legend(top: float, bars: Sequence[NodeBar]) -> tuple[Markup, float]:
 def _node_row(bar: NodeBar, axis: Axis, holders: Sequence[MemoryHolder], top: float) -> Markup:
     total = sum([segment.size for segment in bar.segments])
     parts = [
-        _text(_MARGIN, top + 12, "ink name", f"node {bar.node}"),
-        _text(_MARGIN, top + 27, "dim", format_bytes(total)),
+        svg_text(_MARGIN, top + 12, "ink name", f"node {bar.node}"),
+        svg_text(_MARGIN, top + 27, "dim", format_bytes(total)),
     ]
     if bar.used_with:
         together = f"used with {node_list(bar.used_with)}"
-        room = AXIS_LEFT - _MARGIN - 12
-        parts.append(_text(_MARGIN, top + 41, "dim", ellipsize(together, SMALL_FONT, room)))
+        width = AXIS_LEFT - _MARGIN - 12
+        parts.append(svg_text(_MARGIN, top + 41, "dim", ellipsize(together, SMALL_FONT, width)))
     start = 0
     for segment in bar.segments:
         parts.append(_segment(segment, axis, holders, start, top))
         start += segment.size
-    parts.append(_text(AXIS_LEFT, top + _BAR + _LINE, "dim halo", " · ".join(_sums(bar))))
+    parts.append(svg_text(AXIS_LEFT, top + _BAR + _LINE, "dim halo", " · ".join(_sums(bar))))
     return el("g", *parts)
 
 
@@ -240,11 +242,11 @@ def _segment(
     hint = f"{who or segment.kind}: {segment.size:,} bytes of {segment.resource}"
     x1, x2, y1, y2 = map(coordinate, (left, right, top, top + _BAR))
     parts = [zone_path(look, f"M{x1} {y1}H{x2}V{y2}H{x1}Z", hint)]
-    room = right - left - 8
+    width = right - left - 8
     for words in _labels(segment, who):
-        if text_width(words, SMALL_FONT) <= room:
+        if text_width(words, SMALL_FONT) <= width:
             middle = (left + right) / 2
-            parts.append(_text(middle, top + _BAR / 2 + 4, f"halo middle on-{look}", words))
+            parts.append(svg_text(middle, top + _BAR / 2 + 4, f"halo middle on-{look}", words))
             break
     return el("g", *parts)
 
@@ -271,25 +273,26 @@ def _sums(bar: NodeBar) -> list[str]:
             key = _KIND_WORDS[segment.kind], segment.resource
             sums[key] = sums.get(key, 0) + segment.size
     return [
-        format_bytes(size) + ("" if resource == MEMORY else f" {resource}") + said
-        for (said, resource), size in sorted(sums.items(), key=lambda item: item[0][1] != MEMORY)
+        format_bytes(size) + ("" if resource == MEMORY else f" {resource}") + kind
+        for (kind, resource), size in sorted(sums.items(), key=lambda item: item[0][1] != MEMORY)
     ]
 
 
 def _holders(holders: Sequence[MemoryHolder], top: float) -> tuple[Markup, float]:
     y = top
-    parts = [_text(_MARGIN, y, "ink name", "Who holds what")]
+    parts = [svg_text(_MARGIN, y, "ink name", "Who holds what")]
     for holder in holders:
-        for index, held in enumerate(holder.holdings):
+        for index, holding in enumerate(holder.holdings):
             y += _LINE
             who = f"{holder.number}  {holder.name}" if not index else ""
-            container = "the pod as a whole" if held.container == POD_POOL else held.container
-            what = f"{format_bytes(held.block.size)} of {held.block.type}"
+            container = holding.container if holding.container != POD_POOL else "the pod as a whole"
+            what = f"{format_bytes(holding.block.size)} of {holding.block.type}"
+            nodes = describe_nodes(holding.block.nodes)
             parts += [
-                _text(_MARGIN, y, "ink", ellipsize(who, SMALL_FONT, 290)),
-                _text(320, y, "ink", ellipsize(container, SMALL_FONT, 170)),
-                _text(500, y, "ink", what),
-                _text(680, y, "ink", ellipsize(describe_nodes(held.block.nodes), SMALL_FONT, 120)),
+                svg_text(_MARGIN, y, "ink", ellipsize(who, SMALL_FONT, 290)),
+                svg_text(320, y, "ink", ellipsize(container, SMALL_FONT, 170)),
+                svg_text(500, y, "ink", what),
+                svg_text(680, y, "ink", ellipsize(nodes, SMALL_FONT, 120)),
             ]
     return el("g", *[part for part in parts if part]), y + _LINE
 
@@ -300,42 +303,34 @@ def _distances(machine: NumaMachine, top: float) -> tuple[Markup, float]:
     if len(ids) > _MOST_DISTANCES:
         every = [each for row in rows for each in row]
         words = f"Distances from {min(every)} to {max(every)}"
-        return _text(_MARGIN, top, "ink name", words), top + _LINE
-    parts = [_text(_MARGIN, top, "ink name", "Distances")]
+        return svg_text(_MARGIN, top, "ink name", words), top + _LINE
+    parts = [svg_text(_MARGIN, top, "ink name", "Distances")]
     y = top + _LINE + 4
     for column, node in enumerate(ids):
-        parts.append(_text(AXIS_LEFT + _CELL * column, y, "dim end", str(node)))
+        parts.append(svg_text(AXIS_LEFT + _CELL * column, y, "dim end", str(node)))
     for node, row in zip(ids, rows, strict=True):
         y += _LINE
-        parts.append(_text(_MARGIN, y, "dim", f"node {node}"))
+        parts.append(svg_text(_MARGIN, y, "dim", f"node {node}"))
         for column, distance in enumerate(row):
-            parts.append(_text(AXIS_LEFT + _CELL * column, y, "ink end", str(distance)))
+            parts.append(svg_text(AXIS_LEFT + _CELL * column, y, "ink end", str(distance)))
     return el("g", *parts), y
 
 
 def _ruler(axis: Axis, top: float, bottom: float) -> Markup:
-    parts = [_line("axis", AXIS_LEFT, bottom, AXIS_RIGHT, bottom)]
+    parts = [svg_line("axis", AXIS_LEFT, bottom, AXIS_RIGHT, bottom)]
     for tick in axis.ticks:
         x = axis.x(tick)
-        parts.append(_line("grid", x, top, x, bottom + 4))
-        parts.append(_text(x, bottom + _LINE, "dim middle", format_bytes(tick) if tick else "0"))
+        parts.append(svg_line("grid", x, top, x, bottom + 4))
+        parts.append(svg_text(x, bottom + _LINE, "dim middle", format_bytes(tick) if tick else "0"))
     return el("g", *parts)
-
-
-def _text(x: float, y: float, look: str, words: str) -> Markup:
-    return el("text", words, x=x, y=y, class_=look)
-
-
-def _line(look: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
-    return el("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=look)
 
 
 def _description(bars: Sequence[NodeBar], holders: Sequence[MemoryHolder]) -> str:
     nodes = [f"Node {bar.node}: {', '.join(_sums(bar))}." for bar in bars]
     pods = [
-        f"{holder.name} {held.container} holds {format_bytes(held.block.size)} of "
-        f"{held.block.type} on {describe_nodes(held.block.nodes)}."
+        f"{holder.name} {holding.container} holds {format_bytes(holding.block.size)} of "
+        f"{holding.block.type} on {describe_nodes(holding.block.nodes)}."
         for holder in holders
-        for held in holder.holdings
+        for holding in holder.holdings
     ]
     return " ".join([*nodes, *pods])

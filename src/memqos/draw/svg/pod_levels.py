@@ -1,4 +1,4 @@
-"""The picture of memory levels of an explained pod."""
+"""The memory levels of an explained pod, as a chart to draw."""
 
 from memqos.draw.svg.levels import LevelBar, LevelsChart
 from memqos.draw.text.pod import PodExplanation, settings_line
@@ -7,8 +7,8 @@ from memqos.plan.setting import MAX, FileSettings, FileValue
 from memqos.settings.settings import Settings
 
 
-def pod_levels_chart(explained: PodExplanation, terms: Settings) -> LevelsChart:
-    """The picture of memory levels for this very pod."""
+def pod_levels_chart(explained: PodExplanation, settings: Settings) -> LevelsChart:
+    """The chart of a pod and its containers."""
     plan = explained.plan
     bars = [_level_bar("pod", "pod cgroup", plan.requests, plan.limits, plan.settings)]
     for name, part, container in zip(
@@ -19,9 +19,9 @@ def pod_levels_chart(explained: PodExplanation, terms: Settings) -> LevelsChart:
         )
     return LevelsChart(
         f"{explained.label} · {plan.qos}",
-        settings_line(terms),
+        settings_line(settings),
         tuple(bars),
-        terms.memory_allocatable,
+        settings.memory_allocatable,
     )
 
 

@@ -18,6 +18,8 @@ from memqos.draw.svg.elements import (
     ellipsize,
     place_flags,
     svg_document,
+    svg_line,
+    svg_text,
     text_width,
     zone_path,
 )
@@ -40,7 +42,7 @@ class TimelineFrame:
         times += [time for span in timeline.episodes for time in (span.at, span.until)]
         self.start, self.end = min(times, default=0), max(times, default=0)
         if self.start == self.end:
-            # One look has no length, so it is taken to last.
+            # A single reading has no duration: it is drawn a minute long.
             self.end += _MINUTE
         amounts = [value for point in timeline.points for value in _amounts(point)]
         self.axis = axis_to(max(amounts, default=0) * 21 // 20)
@@ -84,7 +86,7 @@ _LOOKS: Final = (
 _STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 """Seconds between two marks of the axis of time."""
 _MOST_FLAGS: Final = 8
-"""Of more happenings than this each kind has a row of its own."""
+"""With more marks than this each kind has a row of its own."""
 _TICK: Final = 10
 
 
@@ -96,22 +98,22 @@ def timeline_svg(timelines: Sequence[Timeline]) -> str:
         drawn, y = _timeline(timeline, y, () if body else timelines)
         body.append(drawn)
     title = ", ".join([each.title for each in timelines])
-    spoken = " ".join([_description(each) for each in timelines])
-    return svg_document(title, spoken, body, TIMELINE_WIDTH, y, _own_style())
+    description = " ".join([_description(each) for each in timelines])
+    return svg_document(title, description, body, TIMELINE_WIDTH, y, _own_style())
 
 
 def _timeline(
     timeline: Timeline, top: float, explained: Sequence[Timeline]
 ) -> tuple[Markup, float]:
     """A timeline, and the key of all that are `explained` with it."""
-    room = TIMELINE_WIDTH - 2 * TIMELINE_MARGIN
+    width = TIMELINE_WIDTH - 2 * TIMELINE_MARGIN
     y = top + TITLE_FONT
-    title = ellipsize(timeline.title, TITLE_FONT * BOLD_WIDENING, room)
-    parts = [_text(TIMELINE_MARGIN, y, "ink title", title)]
+    title = ellipsize(timeline.title, TITLE_FONT * BOLD_WIDENING, width)
+    parts = [svg_text(TIMELINE_MARGIN, y, "ink title", title)]
     if timeline.subtitle:
         y += _LINE + 4
         parts.append(
-            _text(TIMELINE_MARGIN, y, "dim", ellipsize(timeline.subtitle, SMALL_FONT, room))
+            svg_text(TIMELINE_MARGIN, y, "dim", ellipsize(timeline.subtitle, SMALL_FONT, width))
         )
     if explained:
         parts.append(_legend(explained, y + _LINE - 4))
@@ -212,12 +214,12 @@ def _point_ends(
 
 
 def _ruler(frame: TimelineFrame) -> Markup:
-    parts = [_line("axis", TIMELINE_LEFT, frame.bottom, TIMELINE_RIGHT, frame.bottom)]
+    parts = [svg_line("axis", TIMELINE_LEFT, frame.bottom, TIMELINE_RIGHT, frame.bottom)]
     for tick in frame.axis.ticks:
         y = frame.y(tick)
-        parts.append(_line("grid", TIMELINE_LEFT, y, TIMELINE_RIGHT, y))
+        parts.append(svg_line("grid", TIMELINE_LEFT, y, TIMELINE_RIGHT, y))
         parts.append(
-            _text(TIMELINE_LEFT - 6, y + 4, "dim end", format_bytes(tick) if tick else "0")
+            svg_text(TIMELINE_LEFT - 6, y + 4, "dim end", format_bytes(tick) if tick else "0")
         )
     seconds = max(1, (frame.end - frame.start) // 1000)
     step = next((each for each in _STEPS if seconds // each <= 8), _STEPS[-1])
@@ -225,8 +227,8 @@ def _ruler(frame: TimelineFrame) -> Markup:
     at = -(-frame.start // (step * 1000)) * step * 1000
     while at <= frame.end:
         x = frame.x(at)
-        parts.append(_line("axis", x, frame.bottom, x, frame.bottom + 4))
-        parts.append(_text(x, frame.bottom + _LINE + 3, "dim middle", _clock(at, step)))
+        parts.append(svg_line("axis", x, frame.bottom, x, frame.bottom + 4))
+        parts.append(svg_text(x, frame.bottom + _LINE + 3, "dim middle", _clock(at, step)))
         at += step * 1000
     return el("g", *parts)
 
@@ -242,21 +244,21 @@ _FATAL: Final[tuple[MarkKind, ...]] = ("killed", "evicted")
 
 
 def _lanes(timeline: Timeline) -> list[MarkKind]:
-    there = {mark.kind for mark in timeline.marks}
-    return [kind for kind in _RANK if kind in there]
+    drawn = {mark.kind for mark in timeline.marks}
+    return [kind for kind in _RANK if kind in drawn]
 
 
 def _lane(timeline: Timeline, kind: MarkKind, row: int, frame: TimelineFrame) -> Markup:
-    """All happenings of a kind above the plot, a tick each."""
+    """All marks of a kind above the plot, a tick each."""
     foot = frame.top + _LINE / 2 - _LINE * row
     look = "kill" if kind in _FATAL else "pole"
     ticks = [
-        el("g", el("title", mark.hint), _line(look, x, foot - _TICK, x, foot))
+        el("g", el("title", mark.hint), svg_line(look, x, foot - _TICK, x, foot))
         for mark in timeline.marks
         if mark.kind == kind
         for x in [frame.x(mark.at)]
     ]
-    return el("g", _text(TIMELINE_LEFT - 6, foot - 1, "dim end", kind), *ticks)
+    return el("g", svg_text(TIMELINE_LEFT - 6, foot - 1, "dim end", kind), *ticks)
 
 
 def _flag(flag: Flag, frame: TimelineFrame) -> Markup:
@@ -265,8 +267,8 @@ def _flag(flag: Flag, frame: TimelineFrame) -> Markup:
     return el(
         "g",
         el("title", flag.mark.hint),
-        _line("kill" if fatal else "pole", x, foot - 9, x, frame.bottom),
-        _text(flag.left, foot, "ink halo", flag.mark.text),
+        svg_line("kill" if fatal else "pole", x, foot - 9, x, frame.bottom),
+        svg_text(flag.left, foot, "ink halo", flag.mark.text),
     )
 
 
@@ -276,24 +278,24 @@ def _legend(timelines: Sequence[Timeline], top: float) -> Markup:
     parts: list[Markup] = []
     points = [point for timeline in timelines for point in timeline.points]
     spans = {span.kind for timeline in timelines for span in timeline.episodes}
-    for look, words, there in (
+    for look, words, is_drawn in (
         ("usage", "in use", bool(points)),
         ("at-high dashed", "memory.high", any(point.high is not None for point in points)),
         ("at-max", "memory.max", any(point.max is not None for point in points)),
     ):
-        if there:
-            parts.append(_line(look, x, top + 6, x + 22, top + 6))
-            parts.append(_text(x + 28, top + 10, "ink", words))
+        if is_drawn:
+            parts.append(svg_line(look, x, top + 6, x + 22, top + 6))
+            parts.append(svg_text(x + 28, top + 10, "ink", words))
             x += 28 + text_width(words, SMALL_FONT) + 14
-    for kind, words, there in (
+    for kind, words, is_drawn in (
         ("min", "memory.min", any(point.min for point in points)),
         ("low", "memory.low", any(point.low > point.min for point in points)),
         ("high", "throttled", "throttled" in spans),
         ("gap", "not recorded", "gap" in spans),
     ):
-        if there:
+        if is_drawn:
             parts.append(_shade(kind, f"M{coordinate(x)} {coordinate(top)}h22v12h-22Z", words))
-            parts.append(_text(x + 28, top + 10, "ink", words))
+            parts.append(svg_text(x + 28, top + 10, "ink", words))
             x += 28 + text_width(words, SMALL_FONT) + 14
     return el("g", *parts)
 
@@ -303,8 +305,8 @@ def _description(timeline: Timeline) -> str:
     happened = [mark.hint for mark in timeline.marks] + [span.hint for span in timeline.episodes]
     if len(happened) > _MOST_FLAGS:
         happened = [timeline.subtitle]
-    told = "; ".join(happened) or "nothing happened"
-    return f"{timeline.title}: at most {format_bytes(peak)} in use. {told}."
+    listed = "; ".join(happened) or "nothing happened"
+    return f"{timeline.title}: at most {format_bytes(peak)} in use. {listed}."
 
 
 def _clock(at: int, step: int) -> str:
@@ -318,11 +320,3 @@ def _own_style() -> Markup:
     light = "".join([f".{ROOT_CLASS} {name}{{{fixed};{look}}}" for name, look, _, fixed in _LOOKS])
     dark = "".join([f".{ROOT_CLASS} {name}{{{look}}}" for name, _, look, _ in _LOOKS if look])
     return el("style", Markup(f"{light}@media (prefers-color-scheme:dark){{{dark}}}"))
-
-
-def _text(x: float, y: float, look: str, words: str) -> Markup:
-    return el("text", words, x=x, y=y, class_=look)
-
-
-def _line(look: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
-    return el("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=look)

@@ -1,4 +1,4 @@
-"""A pod that was to be created: what was filled in, and who refused it, by how much."""
+"""The admission of a pod: what was filled in, what refused it, and by how much; text and data."""
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -17,16 +17,22 @@ from memqos.cluster.limit_range import (
 )
 from memqos.cluster.quota import Quota
 from memqos.cluster.quota_admission import QuotaVerdict
-from memqos.draw.text.amounts import short_amount, short_ratio
+from memqos.draw.text.amounts import (
+    quantity_text,
+    quantity_texts,
+    resources_data,
+    short_amount,
+    short_ratio,
+)
 from memqos.draw.text.table import table
 from memqos.findings.policy import PolicyBreach
-from memqos.kube.resources import CPU, MEMORY, Amounts, Resources, format_amount
+from memqos.kube.resources import CPU, MEMORY, Amounts, Resources
 from memqos.kube.shape import Part
 from memqos.release import Release
 
 
-class AdmissionReport(msgspec.Struct, frozen=True):
-    """A pod, or the replicas of a workload, and what became of them one after another."""
+class AdmissionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod, or the replicas of a workload, admitted one after another."""
 
     origin: str
     """file:line of the object it comes from."""
@@ -35,7 +41,8 @@ class AdmissionReport(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     """Of the containers, in the order of `Shape.parts`."""
     release: Release
-    wanted: int
+    replicas: int
+    """How many were to be created."""
     admitted: int
     creation: Creation
     """Of the one that was refused, or of the last."""
@@ -82,11 +89,13 @@ def admission_text(admitted: AdmissionReport) -> list[str]:
 
 def _verdict_words(admitted: AdmissionReport) -> str:
     refused_by, qos = admitted.refused_by, admitted.creation.qos
-    if admitted.wanted == 1:
+    if admitted.replicas == 1:
         return f"refused by {refused_by}" if refused_by else f"admitted as {qos}"
     if refused_by is None:
-        return f"all {admitted.wanted} replicas admitted as {qos}"
-    return f"{admitted.admitted} of {admitted.wanted} replicas admitted, then {refused_by} refuses"
+        return f"all {admitted.replicas} replicas admitted as {qos}"
+    return (
+        f"{admitted.admitted} of {admitted.replicas} replicas admitted, then {refused_by} refuses"
+    )
 
 
 def _refusal_lines(admitted: AdmissionReport) -> Iterator[str]:
@@ -130,10 +139,10 @@ def violation_text(violation: LimitRangeViolation) -> str:
     bound = f"{violation.constraint} of a {violation.type} is {short_amount(name, allowed)}"
     if violation.value is None:
         return f"{name} {which} is missing, and {bound}"
-    asked = int(violation.value)
-    by = short_amount(name, abs(asked - allowed))
+    amount = int(violation.value)
+    by = short_amount(name, abs(amount - allowed))
     return (
-        f"{name} {which} {short_amount(name, asked)}, {bound}: "
+        f"{name} {which} {short_amount(name, amount)}, {bound}: "
         f"{by} too {'little' if violation.constraint == 'min' else 'much'}"
     )
 
@@ -187,7 +196,7 @@ def _default_sources(admitted: AdmissionReport) -> Iterator[str]:
 
 def _quota_table(admitted: AdmissionReport, quota: Quota) -> list[str]:
     """What a quota has used before and after."""
-    times = 1 if admitted.refused_by else admitted.wanted
+    times = 1 if admitted.refused_by else admitted.replicas
     rows = [[f"quota {quota.name}", "used", "asked", "then", "hard"]]
     for name, amount in sorted(admitted.creation.charged.items()):
         if amount and name in quota.hard and name in quota.used:
@@ -214,9 +223,9 @@ def admission_reasons(admitted: AdmissionReport) -> list[str]:
         f"{short_amount(each.resource, each.amount)} ({each.source})"
         for each in creation.filled
     ]
-    asked = creation.denial
-    # The first range that refuses a pod ends the matter.
-    for limits in admitted.ranges if asked is None else admitted.ranges[: asked.index + 1]:
+    denial = creation.denial
+    # After the first range that refuses a pod no other is checked.
+    for limits in admitted.ranges if denial is None else admitted.ranges[: denial.index + 1]:
         lines += _range_lines(admitted, limits)
     if creation.quotas is not None:
         for quota in admitted.quotas:
@@ -293,7 +302,7 @@ def admission_data(admitted: AdmissionReport, *, why: bool) -> dict[str, Any]:
         "name": admitted.label,
         "namespace": admitted.namespace,
         "admitted": admitted.refused_by is None and not creation.errors,
-        "replicas": {"wanted": admitted.wanted, "admitted": admitted.admitted},
+        "replicas": {"wanted": admitted.replicas, "admitted": admitted.admitted},
         "qosClass": creation.qos,
         "errors": [{"field": error.field, "message": error.message} for error in creation.errors],
         "refusedBy": admitted.refused_by,
@@ -312,21 +321,21 @@ def admission_data(admitted: AdmissionReport, *, why: bool) -> dict[str, Any]:
             "exceeded": [
                 {
                     "resource": each.resource,
-                    "asked": _quantity_text(each.resource, each.requested),
-                    "used": _quantity_text(each.resource, each.used),
-                    "hard": _quantity_text(each.resource, each.hard),
-                    "by": _quantity_text(each.resource, each.requested - (each.hard - each.used)),
+                    "asked": quantity_text(each.resource, each.requested),
+                    "used": quantity_text(each.resource, each.used),
+                    "hard": quantity_text(each.resource, each.hard),
+                    "by": quantity_text(each.resource, each.requested - (each.hard - each.used)),
                 }
                 for each in verdict.exceeded
             ],
             "missing": {each.resource: list(each.containers) for each in verdict.missing},
             "unknown": list(verdict.unknown),
-            "used": {name: _quantity_texts(used) for name, used in verdict.new_used.items()},
+            "used": {name: quantity_texts(used) for name, used in verdict.new_used.items()},
         },
         "stored": {
-            "pod": None if shape.pod is None else _resources_data(shape.pod),
+            "pod": None if shape.pod is None else resources_data(shape.pod),
             "containers": {
-                name: _resources_data(part)
+                name: resources_data(part)
                 for name, part in zip(admitted.names, shape.parts, strict=True)
             },
         },
@@ -334,7 +343,7 @@ def admission_data(admitted: AdmissionReport, *, why: bool) -> dict[str, Any]:
             {
                 "container": each.container,
                 "field": f"{each.side}.{each.resource}",
-                "value": _quantity_text(each.resource, each.amount),
+                "value": quantity_text(each.resource, each.amount),
                 "from": each.source,
             }
             for each in creation.filled
@@ -350,7 +359,7 @@ def _violation_data(admitted: AdmissionReport, violation: LimitRangeViolation) -
     def amount_text(amount: float | None, *, is_ratio: bool) -> str | None:
         if amount is None:
             return None
-        return short_ratio(amount) if is_ratio else _quantity_text(violation.resource, int(amount))
+        return short_ratio(amount) if is_ratio else quantity_text(violation.resource, int(amount))
 
     return {
         "limitRange": violation.range,
@@ -366,24 +375,9 @@ def _violation_data(admitted: AdmissionReport, violation: LimitRangeViolation) -
     }
 
 
-def _resources_data(resources: Part | Resources) -> dict[str, Any]:
-    return {
-        "requests": _quantity_texts(resources.requests),
-        "limits": _quantity_texts(resources.limits),
-    }
-
-
-def _quantity_texts(amounts: Amounts) -> dict[str, str]:
-    return {name: _quantity_text(name, amount) for name, amount in amounts.items()}
-
-
-def _quantity_text(name: str, amount: int) -> str:
-    return format_amount(name.removeprefix("requests.").removeprefix("limits."), amount)
-
-
 def quotas_data(quotas: Iterable[Quota]) -> dict[str, Any]:
     """What is used of each quota in the end."""
     return {
-        quota.name: {"used": _quantity_texts(quota.used), "hard": _quantity_texts(quota.hard)}
+        quota.name: {"used": quantity_texts(quota.used), "hard": quantity_texts(quota.hard)}
         for quota in quotas
     }

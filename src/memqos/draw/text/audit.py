@@ -1,26 +1,38 @@
-"""An audit as a person reads it in a terminal: bars, tables, and who stands out."""
+"""An audit as text for a terminal, and as data for scripts."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-from memqos.audit.cluster_audit import NodeAudit
-from memqos.audit.comparison import Measure, NodeComparison
-from memqos.draw.audit_report import (
-    MEASURE_TITLES,
+import msgspec
+
+from memqos.audit.cluster_audit import NamespaceAudit, NodeAudit
+from memqos.audit.comparison import COUNT_MEASURES, Measure, NodeComparison
+from memqos.audit.report import (
     AuditReport,
     ReportComparison,
     RuleGroup,
     cluster_memory,
-    compare_amounts,
     fullest_nodes,
     group_by_rule,
     share_of_node,
-    signed_change,
 )
-from memqos.draw.text.findings import findings_summary
+from memqos.audit.totals import UnrequestedProtection
+from memqos.draw.text.findings import findings_data, findings_summary
 from memqos.draw.text.table import table
 from memqos.draw.text.terminal import message_lines, paragraph
+from memqos.errors import InputError
+from memqos.settings.settings import Settings
 from memqos.units import format_bytes, pluralize
+
+MEASURE_TITLES: Final[dict[Measure, str]] = {
+    "requested": "requested",
+    "limits": "limits",
+    "min": "memory.min: never reclaimed",
+    "low": "memory.low: reclaimed last",
+    "usage": "in use",
+}
+"""The measures that are shown as a share of the memory of nodes."""
 
 _BAR_WIDTH: Final = 24
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
@@ -38,50 +50,76 @@ _MEASURE_NAMES: Final[dict[Measure, str]] = {
 }
 
 
-def audit_text(audited: AuditReport) -> list[str]:
+def audit_text(report: AuditReport) -> list[str]:
     """The whole summary."""
-    audit = audited.audit
-    spaces = pluralize(len(audit.spaces), "namespace")
+    audit = report.audit
+    namespaces = pluralize(len(audit.namespaces), "namespace")
     ended = f" ({pluralize(audit.ended, 'more')} ended)".replace("mores", "more")
     lines = [
         f"{pluralize(audit.pods, 'pod')}{ended if audit.ended else ''} on "
-        f"{pluralize(len(audit.nodes), 'node')} in {spaces} · {audited.settings}",
-        *[line for note in audited.notes for line in message_lines(note, "note: ")],
+        f"{pluralize(len(audit.nodes), 'node')} in {namespaces} · {settings_title(audit.settings)}",
+        *[line for note in report.notes for line in message_lines(note, "note: ")],
         "",
     ]
     if not audit.everywhere:
         return [*lines, "nothing was audited"]
-    lines += [*_class_table(audited), "", *_memory_table(audited)]
-    if audited.comparison is not None:
-        return [*lines, *_comparison_lines(audited.comparison)]
-    return [*lines, *_node_lines(audited), *_finding_lines(audited)]
+    lines += [*_class_table(report), "", *_memory_table(report)]
+    if report.comparison is not None:
+        return [*lines, *_comparison_lines(report.comparison)]
+    return [*lines, *_node_lines(report), *_finding_lines(report)]
+
+
+def settings_title(settings: Settings) -> str:
+    """The settings of an audit, in a line."""
+    factor = "" if settings.factor is None else f" · factor {settings.factor:g}"
+    return f"Kubernetes {settings.release} · policy {settings.policy}{factor}"
+
+
+def compare_amounts(measure: Measure, before: int, after: int) -> tuple[str, str, str]:
+    """Two amounts, and by how much the second differs."""
+    return (
+        _measure_text(measure, before),
+        _measure_text(measure, after),
+        signed_change(measure, after - before),
+    )
+
+
+def signed_change(measure: Measure, change: int) -> str:
+    """By how much, with its sign."""
+    if not change:
+        return "–"
+    return f"{'+' if change > 0 else '−'}{_measure_text(measure, abs(change))}"
+
+
+def _measure_text(measure: Measure, amount: int) -> str:
+    return f"{amount:,}" if measure in COUNT_MEASURES else format_bytes(amount)
 
 
 def text_bar(share: float, width: int = _BAR_WIDTH) -> str:
-    """A bar as long as its share, in eighths of a sign; past the end it says so."""
+    """A bar as long as its share, in eighths of a character; past the end it has an arrow."""
     eighths = min(round(share * width * 8), width * 8)
     full, rest = divmod(max(eighths, 1 if share > 0 else 0), 8)
     text = "█" * full + (_EIGHTHS[rest] if rest else "")
     return (text[:-1] + "▶" if share > 1 else text).ljust(width, "·")
 
 
-def _class_table(audited: AuditReport) -> list[str]:
-    pods = audited.audit.pods
+def _class_table(report: AuditReport) -> list[str]:
+    pods = report.audit.pods
     return table(
         [
             [name, text_bar(count / pods if pods else 0), f"{count:,}", f"{_percent(count, pods)}"]
-            for name, count in audited.audit.classes.items()
+            for name, count in report.audit.classes.items()
         ],
         left=2,
     )
 
 
-def _memory_table(audited: AuditReport) -> list[str]:
-    total = cluster_memory(audited.audit)
+def _memory_table(report: AuditReport) -> list[str]:
+    total = cluster_memory(report.audit)
     if not total.offered:
         return ["no node's memory is known"]
     rows = []
-    for measure, name in MEASURE_TITLES:
+    for measure, name in MEASURE_TITLES.items():
         amount = getattr(total, measure)
         if amount or measure != "usage":
             share = total.share(amount)
@@ -92,8 +130,8 @@ def _memory_table(audited: AuditReport) -> list[str]:
     ]
 
 
-def _node_lines(audited: AuditReport) -> list[str]:
-    nodes = fullest_nodes(audited.audit)
+def _node_lines(report: AuditReport) -> list[str]:
+    nodes = fullest_nodes(report.audit)
     if not nodes:
         return []
     rows = [["node", "pods", "requested", "limits", "min", "low", "in use", "throttled"]]
@@ -124,11 +162,11 @@ def _node_row(node: NodeAudit) -> list[str]:
     ]
 
 
-def _finding_lines(audited: AuditReport) -> list[str]:
+def _finding_lines(report: AuditReport) -> list[str]:
     lines = [""]
-    for group in group_by_rule(audited.findings):
+    for group in group_by_rule(report.findings):
         lines += [*_rule_lines(group), ""]
-    return [*lines, findings_summary(audited.findings)]
+    return [*lines, findings_summary(report.findings)]
 
 
 def _rule_lines(group: RuleGroup) -> Iterator[str]:
@@ -142,15 +180,15 @@ def _rule_lines(group: RuleGroup) -> Iterator[str]:
     yield from paragraph(f"fix: {group.fix}")
 
 
-def _comparison_lines(compared: ReportComparison) -> Iterator[str]:
-    found = compared.contrast
+def _comparison_lines(comparison: ReportComparison) -> Iterator[str]:
+    found = comparison.differences
     yield ""
-    yield f"here, and there: {compared.title}"
+    yield f"here, and there: {comparison.title}"
     rows = [["", "here", "there", "change"]]
     for measure, name in _MEASURE_NAMES.items():
-        one, other = found.before[measure], found.after[measure]
-        if one or other:
-            rows.append([name, *compare_amounts(measure, one, other)])
+        before, after = found.before[measure], found.after[measure]
+        if before or after:
+            rows.append([name, *compare_amounts(measure, before, after)])
     for name, count in found.classes_after.items():
         was = found.classes_before.get(name, 0)
         if was != count:
@@ -167,7 +205,8 @@ def _comparison_lines(compared: ReportComparison) -> Iterator[str]:
         )
         yield from _node_changes(found.nodes)
     yield ""
-    for findings, word in ((found.found, "found only there"), (found.gone, "found only here")):
+    sides = (found.appeared, "found only there"), (found.removed, "found only here")
+    for findings, word in sides:
         for group in group_by_rule(findings):
             yield (
                 f"{word}: {group.severity} {group.rule}, {pluralize(len(group.findings), 'place')}"
@@ -203,3 +242,76 @@ _COLUMN_NAMES: Final[dict[Measure, str]] = {
 
 def _percent(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "–"
+
+
+def audit_data(report: AuditReport, pods: Sequence[bytes]) -> dict[str, Any]:
+    """Everything, with `pods` as texts that are JSON already."""
+    audit = report.audit
+    data: dict[str, Any] = {
+        "release": str(audit.settings.release),
+        "policy": audit.settings.policy,
+        "factor": audit.settings.factor,
+        "counts": {
+            "pods": audit.pods,
+            "nodes": len(audit.nodes),
+            "namespaces": len(audit.namespaces),
+            "findings": len(report.findings),
+            "faults": len(report.faults) + report.more_faults,
+            "ended": audit.ended,
+            "measured": audit.measured,
+            "classes": audit.classes,
+            "severities": dict(Counter(finding.severity for finding in report.findings)),
+        },
+        "memory": msgspec.to_builtins(cluster_memory(audit)),
+        "findings": findings_data(report.findings),
+        "nodes": [_node_data(node) for node in audit.nodes],
+        "unscheduled": None if audit.unscheduled is None else _node_data(audit.unscheduled),
+        "namespaces": [_namespace_data(each) for each in audit.namespaces],
+        "pods": [msgspec.Raw(text) for text in pods],
+        "faults": [_fault_data(fault) for fault in report.faults],
+        "notes": list(map(str, report.notes)),
+    }
+    if report.comparison is not None:
+        differences = msgspec.to_builtins(report.comparison.differences)
+        data["compared"] = {"with": report.comparison.title, **differences}
+    return data
+
+
+def _node_data(node: NodeAudit) -> dict[str, Any]:
+    data = msgspec.to_builtins(node)
+    share = {
+        measure: None if (part := node.share(getattr(node, measure))) is None else round(part, 4)
+        for measure in ("requested", "limits", "min", "low", "usage")
+    }
+    return {
+        **data,
+        "shares": share,
+        "unasked_min": _unrequested_data(node.unrequested_min),
+        "unasked_low": _unrequested_data(node.unrequested_low),
+    }
+
+
+def _unrequested_data(found: UnrequestedProtection) -> dict[str, Any]:
+    return {
+        "total": found.total,
+        "most": [{"pod": pod, "amount": amount} for pod, amount in found.most],
+    }
+
+
+def _namespace_data(each: NamespaceAudit) -> dict[str, Any]:
+    quotas = [
+        {**msgspec.to_builtins(quota), "left": max(0, quota.hard - quota.used)}
+        for quota in each.quotas
+    ]
+    return {**msgspec.to_builtins(each), "quotas": quotas}
+
+
+def _fault_data(fault: InputError) -> dict[str, Any]:
+    return {
+        "what": fault.what,
+        "file": fault.file,
+        "line": fault.line,
+        "column": fault.column,
+        "field": fault.field,
+        "hint": fault.advice,
+    }

@@ -1,4 +1,4 @@
-"""A node held against its plan: what would change, and what is not memqos's to change."""
+"""A node compared with its plan: what would change, and what memqos does not write; text, data."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -21,7 +21,7 @@ _SHOWN: Final = 5
 def changes_text(
     comparison: Comparison, protections: Mapping[str, Protection], *, why: bool
 ) -> list[str]:
-    """The changes a person would read before writing them."""
+    """The changes as a table, for review before they are written."""
     lines: list[str] = []
     if comparison.changes:
         rows = [["", "cgroup", "file", "now", "", "planned", "honoured"]]

@@ -1,4 +1,4 @@
-"""The order in which a kubelet evicts pods, for people and for scripts."""
+"""The order in which a kubelet evicts pods, as text and as data."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -17,7 +17,6 @@ from memqos.cluster.eviction_order import (
 from memqos.cluster.eviction_signals import ThresholdReading
 from memqos.draw.text.table import table
 from memqos.kube.pod import Pod, QosClass
-from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY, format_amount, whole
 from memqos.units import format_bytes, pluralize
 
@@ -32,13 +31,13 @@ _KEY_WORDS: Final[dict[EvictionKey, str]] = {
 
 
 class EvictionReport(msgspec.Struct, frozen=True):
-    """An order of eviction, and what it rests on."""
+    """An order of eviction, and the facts it follows from."""
 
     order: tuple[RankedPod, ...]
     classes: tuple[QosClass, ...]
     """Of the pods, in this order."""
     need: int | None
-    """Bytes to be freed; None where nobody said."""
+    """Bytes to be freed; None where that is not given."""
     readings: tuple[ThresholdReading, ...] = ()
     blame: OffendingUsage | None = None
     """What the event about the first one would name."""
@@ -73,8 +72,8 @@ def eviction_text(found: EvictionReport) -> list[str]:
         )
     lines = table(rows, left=3) if found.order else ["no pod to evict"]
     for section in (_need_lines(found), _misleading_lines(found)):
-        said = list(section)
-        lines += ["", *said] if said else []
+        added = list(section)
+        lines += ["", *added] if added else []
     return lines
 
 
@@ -113,20 +112,17 @@ def _misleading_lines(found: EvictionReport) -> Iterator[str]:
 def threshold_lines(readings: Sequence[ThresholdReading]) -> Iterator[str]:
     """Each threshold on memory against what was observed."""
     for reading in readings:
-        threshold, seen, limit = reading.threshold, reading.observation, reading.limit
+        threshold, observed, limit = reading.threshold, reading.observation, reading.limit
         kind = "hard" if threshold.hard else "soft"
-        if seen is None or limit is None:
+        if observed is None or limit is None:
             yield f"{threshold.signal} ({kind}): not observed"
             continue
         met = "met" if reading.met else "not met"
         yield (
-            f"{threshold.signal} ({kind}): {format_bytes(seen.available)} of "
-            f"{format_bytes(seen.capacity)} available, threshold {_quantity_bytes(limit)}: {met}"
+            f"{threshold.signal} ({kind}): {format_bytes(observed.available)} of "
+            f"{format_bytes(observed.capacity)} available, "
+            f"threshold {format_bytes(limit.value)}: {met}"
         )
-
-
-def _quantity_bytes(quantity: Quantity) -> str:
-    return format_bytes(quantity.value)
 
 
 def eviction_reasons(found: EvictionReport) -> list[str]:
@@ -149,18 +145,18 @@ def eviction_reasons(found: EvictionReport) -> list[str]:
 
 def _rank_words(ranked: RankedPod) -> str:
     if ranked.usage is None:
-        told = f"no statistics, so first; priority {ranked.priority}"
+        words = f"no statistics, so first; priority {ranked.priority}"
     else:
         request, excess = format_bytes(whole(ranked.request)), ranked.excess
         assert excess is not None
         over = f"over request by {format_bytes(excess)}" if excess > 0 else "not over request"
-        told = (
+        words = (
             f"uses {format_bytes(ranked.usage)}, requests {request}: {over}; "
             f"priority {ranked.priority}; excess {format_bytes(excess)}"
         )
     if ranked.ahead_by is None:
-        return f"{told}; the last"
-    return f"{told}; ahead of the next by {ranked.ahead_by}"
+        return f"{words}; the last"
+    return f"{words}; ahead of the next by {ranked.ahead_by}"
 
 
 def eviction_data(found: EvictionReport, *, why: bool) -> dict[str, Any]:
@@ -204,12 +200,12 @@ def _misled_data(pair: QosInversion) -> dict[str, Any]:
 
 
 def _reading_data(reading: ThresholdReading) -> dict[str, Any]:
-    seen, limit = reading.observation, reading.limit
+    observed, limit = reading.observation, reading.limit
     return {
         "signal": reading.threshold.signal,
         "hard": reading.threshold.hard,
-        "available": None if seen is None else seen.available,
-        "capacity": None if seen is None else seen.capacity,
+        "available": None if observed is None else observed.available,
+        "capacity": None if observed is None else observed.capacity,
         "threshold": None if limit is None else limit.value,
         "met": reading.met,
     }

@@ -1,5 +1,6 @@
-"""Findings as a person reads them, and as data."""
+"""Findings and rules as text, and as data."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -8,17 +9,21 @@ import msgspec
 from memqos.draw.text.table import table
 from memqos.draw.text.terminal import paragraph
 from memqos.findings.catalogue import RuleInfo
-from memqos.findings.finding import Finding
+from memqos.findings.finding import Finding, Severity
 from memqos.units import pluralize
 
 _SHOWN_EVIDENCE: Final = 5
 """Lines of evidence; data has them all."""
-_NOUNS: Final = {"error": "error", "warning": "warning", "info": "thing to know"}
-_PLURALS: Final = {"info": "things to know"}
+SEVERITY_NOUNS: Final[dict[Severity, tuple[str, str]]] = {
+    "error": ("error", "errors"),
+    "warning": ("warning", "warnings"),
+    "info": ("thing to know", "things to know"),
+}
+"""One finding and several, the worst first."""
 
 
 def findings_text(findings: Sequence[Finding]) -> list[str]:
-    """What was found, what tells so, and what helps."""
+    """Each finding with its evidence and fix, and a summary."""
     lines: list[str] = []
     for finding in findings:
         lines.append(f"{finding.severity:7}  {finding.rule}  {finding.where}")
@@ -31,16 +36,14 @@ def findings_text(findings: Sequence[Finding]) -> list[str]:
 
 
 def findings_summary(findings: Sequence[Finding]) -> str:
-    """One line."""
-    counts = {
-        severity: sum(finding.severity == severity for finding in findings) for severity in _NOUNS
-    }
-    told = [
-        pluralize(count, _NOUNS[severity], _PLURALS.get(severity))
-        for severity, count in counts.items()
-        if count
+    """How many there are of each severity, in one line."""
+    counts = Counter(finding.severity for finding in findings)
+    words = [
+        pluralize(counts[severity], *nouns)
+        for severity, nouns in SEVERITY_NOUNS.items()
+        if counts[severity]
     ]
-    return ", ".join(told) or "nothing found"
+    return ", ".join(words) or "nothing found"
 
 
 def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:

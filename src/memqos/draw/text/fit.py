@@ -1,4 +1,4 @@
-"""A pod against the nodes of a cluster: where it fits, what the others lack, how they score."""
+"""Where a pod fits in a cluster, what other nodes lack, how nodes score: text and data."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -22,22 +22,22 @@ from memqos.release import Release
 from memqos.units import pluralize
 
 
-class FitReport(msgspec.Struct, frozen=True):
-    """A pod and the verdicts on it; `rooms` and `verdicts` are empty where only counts matter."""
+class FitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod and the verdicts on it; without `nodes` and `verdicts` nodes are only counted."""
 
     origin: str
     label: str
     namespace: str | None
     demand: SchedulingDemand
     survey: FitSurvey
-    rooms: tuple[NodeInfo, ...] = ()
+    nodes: tuple[NodeInfo, ...] = ()
     verdicts: tuple[FitVerdict, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def best_first(self) -> list[tuple[NodeInfo, FitVerdict]]:
         """The best node first, those that do not fit last, and otherwise as they were given."""
-        pairs = zip(self.rooms, self.verdicts, strict=True)
+        pairs = zip(self.nodes, self.verdicts, strict=True)
         return sorted(
             pairs,
             key=lambda pair: (
@@ -79,12 +79,12 @@ def _fit_summary(survey: FitSurvey) -> str:
 
 
 def _demand_words(demand: SchedulingDemand) -> str:
-    asked = [
+    words = [
         f"{name} {demand_amount(name, demand.filtered[name])}"
         for name in sort_resources(demand.filtered)
         if demand.filtered[name]
     ]
-    return ", ".join(asked) or "nothing but a place"
+    return ", ".join(words) or "nothing but a place"
 
 
 def sort_resources(names: Iterable[str]) -> list[str]:
@@ -101,18 +101,18 @@ def demand_amount(resource: str, amount: int) -> str:
 def _node_table(fitted: FitReport) -> list[str]:
     ordered = fitted.best_first
     short_of = {each.resource for _, verdict in ordered for each in verdict.shortages}
-    asked = {name for name, amount in fitted.demand.filtered.items() if amount}
-    resources = sort_resources(asked | short_of | {CPU, MEMORY})
+    requested = {name for name, amount in fitted.demand.filtered.items() if amount}
+    resources = sort_resources(requested | short_of | {CPU, MEMORY})
     rows = [
         ["", *["free" if not index else "" for index, _ in enumerate(resources)], "score", ""],
         ["node", *resources, "least", "balanced"],
     ]
-    for room, verdict in ordered:
+    for node, verdict in ordered:
         scores = verdict.scores
         even = "–" if scores.balanced is None else str(scores.balanced)
-        told = ["–", "–"] if verdict.shortages else [str(scores.least_allocated), even]
+        cells = ["–", "–"] if verdict.shortages else [str(scores.least_allocated), even]
         rows.append(
-            [room.name, *[demand_amount(name, room.free(name)) for name in resources], *told]
+            [node.name, *[demand_amount(name, node.free(name)) for name in resources], *cells]
         )
     lines = table(rows)
     wide = max(map(display_width, lines))
@@ -155,9 +155,9 @@ def _scarcity_lines(survey: FitSurvey) -> Iterator[str]:
 def fit_reasons(fitted: FitReport, release: Release) -> list[str]:
     """The comparison behind every verdict, and the arithmetic behind every score."""
     lines = ["", f"why {fitted.label}", *[f"  {line}" for line in _demand_lines(fitted.demand)]]
-    for room, verdict in fitted.best_first:
-        lines.append(f"  {room.name}")
-        lines += [f"    {line}" for line in _node_reasons(fitted.demand, room, verdict, release)]
+    for node, verdict in fitted.best_first:
+        lines.append(f"  {node.name}")
+        lines += [f"    {line}" for line in _node_reasons(fitted.demand, node, verdict, release)]
     return lines
 
 
@@ -175,20 +175,20 @@ def _demand_lines(demand: SchedulingDemand) -> Iterator[str]:
 
 
 def _amount_words(amounts: Amounts) -> str:
-    told = [
+    words = [
         f"{name} {demand_amount(name, amounts[name])}"
         for name in sort_resources(amounts)
         if amounts[name]
     ]
-    return ", ".join(told) or "nothing"
+    return ", ".join(words) or "nothing"
 
 
 def _node_reasons(
-    demand: SchedulingDemand, room: NodeInfo, verdict: FitVerdict, release: Release
+    demand: SchedulingDemand, node: NodeInfo, verdict: FitVerdict, release: Release
 ) -> Iterator[str]:
     short = {each.resource for each in verdict.shortages}
     for name, amount in resource_needs(demand, release):
-        has, free = room.allocatable.get(name, 0), room.free(name)
+        has, free = node.allocatable.get(name, 0), node.free(name)
         line = (
             f"{name}: {demand_amount(name, has)} allocatable − {demand_amount(name, has - free)} "
             f"{'taken' if name == PODS_RESOURCE else 'requested'} = "
@@ -200,21 +200,21 @@ def _node_reasons(
         return
     shares = []
     for name, _ in DEFAULT_PROFILE.weights:
-        has = room.allocatable.get(name, 0)
+        has = node.allocatable.get(name, 0)
         if has:
-            left = room.free_non_zero(name) - demand.spread.get(name, 0)
+            left = node.free_non_zero(name) - demand.spread.get(name, 0)
             shares.append((name, min(max(left * MAX_NODE_SCORE // has, 0), MAX_NODE_SCORE)))
-    told = ", ".join(f"{share}% of {name}" for name, share in shares)
+    free_shares = ", ".join(f"{share}% of {name}" for name, share in shares)
     scores = verdict.scores
-    yield f"least allocated {scores.least_allocated}: {told} would be left"
+    yield f"least allocated {scores.least_allocated}: {free_shares} would be left"
     yield f"most allocated {scores.most_allocated}: counts where the scheduler is told to pack"
     if scores.balanced is None:
         yield "balanced: left out, the pod asks for neither cpu nor memory"
         return
     used = [
-        f"{name} {min(has, room.requested.get(name, 0) + demand.charged.get(name, 0)) / has:.1%}"
+        f"{name} {min(has, node.requested.get(name, 0) + demand.charged.get(name, 0)) / has:.1%}"
         for name in (CPU, MEMORY)
-        if (has := room.allocatable.get(name, 0))
+        if (has := node.allocatable.get(name, 0))
     ]
     yield f"balanced {scores.balanced}: with it {' and '.join(used)} would be requested"
 
@@ -248,8 +248,8 @@ def fit_data(fitted: FitReport, release: Release, *, why: bool) -> dict[str, Any
     if fitted.verdicts:
         data["nodes"] = [
             _verdict_data(verdict)
-            | ({"why": list(_node_reasons(fitted.demand, room, verdict, release))} if why else {})
-            for room, verdict in fitted.best_first
+            | ({"why": list(_node_reasons(fitted.demand, node, verdict, release))} if why else {})
+            for node, verdict in fitted.best_first
         ]
     return data
 

@@ -1,4 +1,4 @@
-"""Hints of the providers: written out where they are few, described where they are many."""
+"""A NUMA admission: verdict, hints of the providers, advice; as text and as data."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -28,7 +28,7 @@ _FEW_HINTS: Final = 12
 
 
 def call_lines(call: HintRound) -> list[str]:
-    """What each provider answered, and what merging made of it."""
+    """What each provider answered, and the merged hint."""
     lines = []
     for provider in call.providers:
         answer = provider.hints
@@ -132,8 +132,8 @@ def _hint_data(hint: Hint) -> dict[str, Any]:
     return {"nodes": nodes, "preferred": hint.preferred}
 
 
-class NumaVerdict(msgspec.Struct, frozen=True):
-    """A pod, what became of it, and the node as it was left."""
+class NumaVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod, the outcome of its admission, and the node afterwards."""
 
     origin: str
     label: str
@@ -155,7 +155,7 @@ GAVE_UP: Final = (
 def verdict_lines(
     verdict: NumaVerdict, topology: TopologySettings, names: Mapping[str, str]
 ) -> list[str]:
-    """A pod and what became of it."""
+    """A pod and the outcome of its admission."""
     outcome = verdict.outcome
     namespace = f" in {verdict.namespace}" if verdict.namespace else ""
     heading = f"{verdict.label}{namespace}  {verdict.qos}  "
@@ -212,7 +212,7 @@ def verdict_data(
         "nodes": None if outcome.nodes is None else list(outcome.nodes),
         "why": [*refusal_sentences(outcome, verdict.state)],
         "room": [
-            msgspec.to_builtins(room) for room in largest_fits(verdict.state.nodes, outcome.sizes)
+            msgspec.to_builtins(fit) for fit in largest_fits(verdict.state.nodes, outcome.sizes)
         ],
     }
     if verdict.advice is not None:
@@ -283,15 +283,15 @@ def _without_words(
     uids: tuple[str, ...], state: MemoryManagerState, names: Mapping[str, str]
 ) -> str:
     called = [names.get(uid, uid) for uid in uids]
-    held: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     members: set[int] = set()
     for uid in uids:
         for block in state.pools.get(uid) or [
             block for blocks in state.assignments.get(uid, {}).values() for block in blocks
         ]:
-            held[block.type] = held.get(block.type, 0) + block.size
+            sizes[block.type] = sizes.get(block.type, 0) + block.size
             members.update(block.nodes)
-    what = ", ".join([f"{format_bytes(size)} of {name}" for name, size in sorted(held.items())])
+    what = ", ".join([f"{format_bytes(size)} of {name}" for name, size in sorted(sizes.items())])
     if len(called) == 1:
         return f"without pod {called[0]}, which holds {what} on {describe_nodes(sorted(members))}"
     listed = f"{', '.join(called[:-1])} and {called[-1]}"
@@ -301,9 +301,9 @@ def _without_words(
 def _holding_lines(blocks_of: Mapping[str, MemoryBlocks], pins: bool) -> list[str]:
     rows = [["container", "resource", "size", "nodes", "cpuset.mems"]]
     for name, blocks in blocks_of.items():
-        mems = node_list(_members(blocks)) if pins else "–"
+        cpuset = node_list(_members(blocks)) if pins else "–"
         rows += [
-            [name, block.type, exact_bytes(block.size), node_list(block.nodes), mems]
+            [name, block.type, exact_bytes(block.size), node_list(block.nodes), cpuset]
             for block in blocks
         ]
     return table(rows, left=5) if len(rows) > 1 else []

@@ -1,4 +1,4 @@
-"""NUMA nodes and who holds their memory: tables for people, plain data for scripts."""
+"""NUMA nodes and the pods that hold their memory, as text and as data."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ class MemoryHolding(NamedTuple):
 
 
 def memory_holdings(state: MemoryManagerState) -> list[MemoryHolding]:
-    """Every block somebody holds; containers of a pod with a pool share it and hold none."""
+    """Every block that is assigned; containers of a pod with a pool share it and have none."""
     found = []
     for uid, containers in state.assignments.items():
         owners: Mapping[str, MemoryBlocks] = containers
@@ -55,7 +55,7 @@ def machine_table(machine: NumaMachine) -> list[str]:
 
 
 def usage_table(state: MemoryManagerState) -> list[str]:
-    """What of each node is kept for the system, held and free."""
+    """What of each node is reserved for the system, held by pods and free."""
     rows = [["node", "resource", "total", "system", "allocatable", "held", "free", "used with"]]
     for i, node in sorted(state.nodes.items()):
         shown = {name: each for name, each in node.memory.items() if each.total or name == MEMORY}
@@ -78,7 +78,7 @@ def holders_table(state: MemoryManagerState, names: Mapping[str, str]) -> list[s
     rows = [["pod", "container", "resource", "nodes", "size"]]
     for uid, container, block in sorted(
         memory_holdings(state),
-        key=lambda held: (held.block.nodes, names.get(held.uid, held.uid), held),
+        key=lambda each: (each.block.nodes, names.get(each.uid, each.uid), each),
     ):
         rows.append(
             [
@@ -121,14 +121,14 @@ def state_data(state: MemoryManagerState, names: Mapping[str, str]) -> dict[str,
         ],
         "holders": [
             {
-                "uid": held.uid,
-                "pod": names.get(held.uid),
-                "container": None if held.container == POD_POOL else held.container,
-                "resource": held.block.type,
-                "nodes": list(held.block.nodes),
-                "size": held.block.size,
+                "uid": each.uid,
+                "pod": names.get(each.uid),
+                "container": None if each.container == POD_POOL else each.container,
+                "resource": each.block.type,
+                "nodes": list(each.block.nodes),
+                "size": each.block.size,
             }
-            for held in memory_holdings(state)
+            for each in memory_holdings(state)
         ],
     }
 

@@ -1,4 +1,4 @@
-"""The order in which the kernel kills, for people and for scripts."""
+"""The order in which the kernel kills, as text and as data."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -13,8 +13,8 @@ from memqos.units import format_bytes, pluralize
 _SHOWN_ALONG: Final = 3
 
 
-class OomKillReport(msgspec.Struct, frozen=True):
-    """An order of killing, and what it rests on."""
+class OomKillReport(msgspec.Struct, frozen=True, kw_only=True):
+    """An order of killing, and the facts it follows from."""
 
     order: KillOrder
     owners: Owners
@@ -41,8 +41,8 @@ def oom_kill_text(found: OomKillReport, shown: int) -> list[str]:
     for _, why in found.order.spared:
         counts[why] = counts.get(why, 0) + 1
     if counts:
-        told = [_SPARED_WORDS[why](count) for why, count in counts.items()]
-        lines.append(f"never killed: {', '.join(told)}")
+        words = [_SPARED_WORDS[why](count) for why, count in counts.items()]
+        lines.append(f"never killed: {', '.join(words)}")
     return lines
 
 
@@ -76,7 +76,7 @@ def _kill_row(place: str, kill: Kill, found: OomKillReport) -> list[str]:
 
 
 def oom_kill_reasons(found: OomKillReport, shown: int) -> list[str]:
-    """The arithmetic behind every place."""
+    """How each position is computed."""
     page = found.page_size
     pages = found.total // page
     lines = ["", "why"]
@@ -95,9 +95,9 @@ def oom_kill_reasons(found: OomKillReport, shown: int) -> list[str]:
 
 def _points_words(kill: Kill, found: OomKillReport) -> str:
     victim, process = kill.victim, kill.victim.process
-    held = "not measured"
+    used = "not measured"
     if process.rss is not None:
-        held = (
+        used = (
             f"rss {format_bytes(process.rss)} + swap {format_bytes(process.swap)} + page tables "
             f"{format_bytes(process.page_tables)} = {victim.pages:,}"
         )
@@ -105,7 +105,7 @@ def _points_words(kill: Kill, found: OomKillReport) -> str:
         f"{process.oom_score_adj} × {found.total // found.page_size // 1000:,} = "
         f"{victim.adjustment:,}"
     )
-    return f"{held}; {adjustment}; together {victim.points:,} pages".replace("-", "−")
+    return f"{used}; {adjustment}; together {victim.points:,} pages".replace("-", "−")
 
 
 def _group_kill_lines(kill: Kill, owners: Owners) -> Iterator[str]:

@@ -1,13 +1,14 @@
-"""A pod that was read and explained: what the other modules here put into words or pictures."""
+"""A pod explained: its values as a table, their derivation, and releases compared."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from memqos.draw.text.amounts import quantity_texts, resources_data
 from memqos.draw.text.table import table
 from memqos.kube.explanations import why_class, why_defaulted, why_total
-from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount, legible, whole
+from memqos.kube.resources import CPU, MEMORY, Amounts, legible, whole
 from memqos.kube.shape import Role, Shape
 from memqos.plan.cpu import weight_of
 from memqos.plan.pod import PodPlan
@@ -17,8 +18,8 @@ from memqos.settings.settings import KNOWS_POLICY, Settings
 from memqos.units import format_bytes, format_exact_bytes
 
 
-class PodExplanation(msgspec.Struct, frozen=True):
-    """A pod that was read, and what Kubernetes makes of it."""
+class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that was read, and its values in Kubernetes."""
 
     origin: str
     """file:line of the object it comes from."""
@@ -38,22 +39,24 @@ class PodExplanation(msgspec.Struct, frozen=True):
         return self.semantics.plan
 
 
-def settings_line(terms: Settings) -> str:
-    """The terms everything below holds under."""
-    factor = "no throttling factor" if terms.factor is None else f"factor {terms.factor:g}"
+def settings_line(settings: Settings) -> str:
+    """The settings of everything below."""
+    factor = "no throttling factor" if settings.factor is None else f"factor {settings.factor:g}"
     node = (
         "no node given"
-        if terms.memory_capacity is None
-        else f"node of {format_bytes(terms.memory_capacity)}"
+        if settings.memory_capacity is None
+        else f"node of {format_bytes(settings.memory_capacity)}"
     )
-    if terms.memory_allocatable is not None:
-        node += f", {format_bytes(terms.memory_allocatable)} allocatable"
+    if settings.memory_allocatable is not None:
+        node += f", {format_bytes(settings.memory_allocatable)} allocatable"
     policy = (
-        f"policy {terms.policy}" if KNOWS_POLICY.at(terms.release.minor) else "hard reservation"
+        f"policy {settings.policy}"
+        if KNOWS_POLICY.at(settings.release.minor)
+        else "hard reservation"
     )
-    if terms.placement != "containers":
-        policy += f", placement {terms.placement}"
-    return f"Kubernetes {terms.release} · {policy} · {factor} · {node}"
+    if settings.placement != "containers":
+        policy += f", placement {settings.placement}"
+    return f"Kubernetes {settings.release} · {policy} · {factor} · {node}"
 
 
 def pod_overview(explained: PodExplanation) -> list[str]:
@@ -128,20 +131,20 @@ def _hugepages(plan: PodPlan) -> Iterator[tuple[str, str]]:
             yield name, format_bytes(setting.value)
 
 
-def derivation(explained: PodExplanation, terms: Settings) -> list[str]:
+def derivation(explained: PodExplanation, settings: Settings) -> list[str]:
     """The derivation of every number, step by step with its rule."""
     plan, shape = explained.plan, explained.semantics.shape
     names = list(explained.names)
     lines = ["", f"why {explained.label}"]
-    lines.append(f"  class {plan.qos}: {why_class(shape, names, terms.release)}")
+    lines.append(f"  class {plan.qos}: {why_class(shape, names, settings.release)}")
     lines += [
         f"  defaulted {sentence}"
-        for sentence in why_defaulted(explained.written, shape, names, terms.release)
+        for sentence in why_defaulted(explained.written, shape, names, settings.release)
     ]
     for side, amounts in (("requests", plan.requests), ("limits", plan.limits)):
         for resource in (CPU, MEMORY):
             if resource in amounts:
-                text = why_total(shape, amounts, resource, side, terms.release)
+                text = why_total(shape, amounts, resource, side, settings.release)
                 lines.append(
                     f"  {side}.{resource} = {legible(resource, amounts[resource])}: {text}"
                 )
@@ -181,23 +184,21 @@ def _value_text(file: str, value: FileValue) -> str:
     return str(value)
 
 
-def pod_data(explained: PodExplanation, terms: Settings, *, why: bool) -> dict[str, Any]:
+def pod_data(explained: PodExplanation, settings: Settings, *, why: bool) -> dict[str, Any]:
     """The same as plain data, for scripts."""
     semantics, shape = explained.semantics, explained.semantics.shape
     data: dict[str, Any] = {
         "origin": explained.origin,
         "name": explained.label,
         "namespace": explained.namespace,
-        "release": str(terms.release),
+        "release": str(settings.release),
         "valid": not semantics.errors,
         "errors": [msgspec.to_builtins(error) for error in semantics.errors],
         "notes": list(explained.notes),
         "defaulted": {
-            "pod": None
-            if shape.pod is None
-            else _resources_data(shape.pod.requests, shape.pod.limits),
+            "pod": None if shape.pod is None else resources_data(shape.pod),
             "containers": {
-                name: _resources_data(part.requests, part.limits)
+                name: resources_data(part)
                 for name, part in zip(explained.names, shape.parts, strict=True)
             },
         },
@@ -208,13 +209,13 @@ def pod_data(explained: PodExplanation, terms: Settings, *, why: bool) -> dict[s
     if why:
         names = list(explained.names)
         data["why"] = {
-            "class": why_class(shape, names, terms.release),
-            "defaulted": list(why_defaulted(explained.written, shape, names, terms.release)),
+            "class": why_class(shape, names, settings.release),
+            "defaulted": list(why_defaulted(explained.written, shape, names, settings.release)),
         }
     return data | {
         "qosClass": plan.qos,
-        "requests": _quantity_texts(plan.requests),
-        "limits": _quantity_texts(plan.limits),
+        "requests": quantity_texts(plan.requests),
+        "limits": quantity_texts(plan.limits),
         "pod": _settings_data(plan.settings, why=why),
         "containers": [
             {
@@ -225,14 +226,6 @@ def pod_data(explained: PodExplanation, terms: Settings, *, why: bool) -> dict[s
             for name, container in zip(explained.names, plan.containers, strict=True)
         ],
     }
-
-
-def _resources_data(requests: Amounts, limits: Amounts) -> dict[str, Any]:
-    return {"requests": _quantity_texts(requests), "limits": _quantity_texts(limits)}
-
-
-def _quantity_texts(amounts: Amounts) -> dict[str, str]:
-    return {name: format_amount(name, amount) for name, amount in amounts.items()}
 
 
 def _settings_data(settings: FileSettings, *, why: bool) -> dict[str, Any]:

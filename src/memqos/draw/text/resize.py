@@ -29,7 +29,7 @@ class ResizeChange(msgspec.Struct, frozen=True):
     after: Setting
 
 
-class ResizeReport(msgspec.Struct, frozen=True):
+class ResizeReport(msgspec.Struct, frozen=True, kw_only=True):
     """A resize, its verdict, and what it changes if it is allowed."""
 
     label: str

@@ -1,4 +1,4 @@
-"""A container's story in plain sentences, and as data."""
+"""A container's story as text for a terminal, and as data for scripts."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -27,10 +27,10 @@ def story_text(story: Story) -> Iterator[str]:
     """What happened, in order, and what would have prevented it."""
     qos = f" · {story.qos}" if story.qos else ""
     yield f"{story.namespace}/{story.pod} {story.container}{qos}"
-    if story.records or not story.told_by:
+    if story.records or not story.cluster:
         yield f"recorded {time_range(story)}, {pluralize(story.records, 'record')}"
-    if story.told_by:
-        yield f"told by {story.told_by}" + ("" if story.records else f", {time_range(story)}")
+    if story.cluster:
+        yield f"told by {story.cluster}" + ("" if story.records else f", {time_range(story)}")
     yield story_summary(story)
     for note in story.notes:
         yield from message_lines(note, "note: ")
@@ -47,7 +47,7 @@ def story_text(story: Story) -> Iterator[str]:
 
 
 def time_range(story: Story) -> str:
-    """From when to when, the day said once if it is one."""
+    """From when to when; the date is repeated only where it changes."""
     until = format_time(story.until)
     return (
         f"{format_time(story.since)} to "
@@ -56,12 +56,12 @@ def time_range(story: Story) -> str:
 
 
 def story_summary(story: Story) -> str:
-    """How often what happened."""
+    """How many there are of each kind of chapter."""
     counts = {
         kind: sum(chapter.kind == kind for chapter in story.chapters) for kind, _, _ in _KIND_WORDS
     }
-    told = [pluralize(counts[kind], one, many) for kind, one, many in _KIND_WORDS if counts[kind]]
-    return ", ".join(told) or "nothing happened"
+    words = [pluralize(counts[kind], one, many) for kind, one, many in _KIND_WORDS if counts[kind]]
+    return ", ".join(words) or "nothing happened"
 
 
 def story_data(story: Story) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def story_data(story: Story) -> dict[str, Any]:
         chapter["at"] = format_timestamp(chapter["at"])
         if chapter["until"] is not None:
             chapter["until"] = format_timestamp(chapter["until"])
-    if not story.told_by:
+    if not story.cluster:
         del data["told_by"]
     return data | {"remedies": list(story.remedies)}
 
@@ -82,7 +82,7 @@ def _is_one_day(story: Story) -> bool:
 
 
 def _chapter_lines(chapter: Chapter, skipped: int, explained: set[str]) -> Iterator[str]:
-    """A chapter. What a rule says is said the first time; `explained` are those of before."""
+    """A chapter. A rule is explained the first time only; `explained` are those before."""
     yield from paragraph(chapter.what, f"{format_time(chapter.at)[skipped:].strip()}  ", "  ")
     for line in chapter.evidence:
         yield from paragraph(line, "  · ", "    ")
