@@ -6,6 +6,7 @@ without an answer. Nor does a review take more memory than a pod that somebody m
 """
 
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from memqos.kube.admission_review import (
     ReviewRequest,
     ReviewStatus,
     decode_review,
+    decode_uid,
     encode_patch,
     encode_review,
     pod_level_patch,
@@ -57,6 +59,10 @@ _AMOUNTS: Final = 10_000
 _NAME_SIZE: Final = 253 + len("/") + 63
 _QUANTITY_SIZE: Final = 128
 """What a pod may have to be judged, far beyond any that runs. A name has a DNS prefix at most."""
+_WIDE_SIZE: Final = 8 << 20
+_WIDE: Final = re.compile(rb"[\xc4-\xf4]|\\u(?!00)")
+"""A single character beyond U+00FF, as UTF-8 or escaped, has CPython take two or four bytes for
+every character of the same text (PEP 393)."""
 
 _log = logging.getLogger("memqos.serve")
 
@@ -80,6 +86,9 @@ class PodReviewer(msgspec.Struct, frozen=True):
     def _answer(
         self, body: bytes | bytearray, judge: Callable[[ReviewRequest], Response]
     ) -> Response:
+        if len(body) > _WIDE_SIZE and _WIDE.search(body):
+            why = f"it has more than {_WIDE_SIZE >> 20} MiB and characters beyond U+00FF"
+            return self._answer_failure(decode_uid(body), why)
         request = decode_review(body)
         if not _is_about_a_pod(request):
             return Response(request.uid, True)
@@ -91,18 +100,18 @@ class PodReviewer(msgspec.Struct, frozen=True):
                 raise InputError(f"it may have more than {_VALUES:,} values, by its commas")
             return judge(request)
         except (MemqosError, msgspec.ValidationError, RecursionError) as error:
-            return self._answer_failure(request, str(error))
+            return self._answer_failure(request.uid, str(error))
         except Exception as error:  # whatever a pod may bring about: the policy has an answer to it
             kind = type(error).__name__
             namespace = quote_brief(_namespace(request))
             _log.error("cannot judge a pod of %s: %s: %s", namespace, kind, quote_brief(str(error)))
-            return self._answer_failure(request, f"{kind}: {error}")
+            return self._answer_failure(request.uid, f"{kind}: {error}")
 
-    def _answer_failure(self, request: ReviewRequest, why: str) -> Response:
+    def _answer_failure(self, uid: str, why: str) -> Response:
         what = f"memqos cannot judge this pod: {why}"
         if self.policy.on_error == "allow":
-            return Response(request.uid, True, warnings=(_truncate(what),))
-        return _deny(request, 500, "InternalError", what)
+            return Response(uid, True, warnings=(_truncate(what),))
+        return _deny(uid, 500, "InternalError", what)
 
     def _complete_pod(self, request: ReviewRequest) -> Response:
         if request.operation != "CREATE" or not self.release.is_enabled("PodLevelResources"):
@@ -136,13 +145,13 @@ class PodReviewer(msgspec.Struct, frozen=True):
         else:
             return Response(request.uid, True)
         if faults:
-            return _deny(request, 422, "Invalid", _join_faults(faults))
+            return _deny(request.uid, 422, "Invalid", _join_faults(faults))
         found = policy_breaches(self.policy, pod, shape, _namespace(request), self.release, before)
         warnings = _warnings([str(each) for each in found if each.mode == "warn"])
         refusals = [str(each) for each in found if each.mode == "refuse"]
         if not refusals:
             return Response(request.uid, True, warnings=warnings)
-        return _deny(request, 403, "Forbidden", _join_faults(refusals), warnings)
+        return _deny(request.uid, 403, "Forbidden", _join_faults(refusals), warnings)
 
 
 def _is_about_a_pod(request: ReviewRequest) -> bool:
@@ -159,10 +168,10 @@ def _namespace(request: ReviewRequest) -> str:
 
 
 def _deny(
-    request: ReviewRequest, code: int, reason: str, message: str, warnings: tuple[str, ...] = ()
+    uid: str, code: int, reason: str, message: str, warnings: tuple[str, ...] = ()
 ) -> Response:
     return Response(
-        request.uid, False, ReviewStatus(code, reason, _truncate(message, _MESSAGE_SIZE)), warnings
+        uid, False, ReviewStatus(code, reason, _truncate(message, _MESSAGE_SIZE)), warnings
     )
 
 
