@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -17,6 +18,7 @@ from memqos.cli.node_plan import (
     with_agent_notes,
 )
 from memqos.cli.options import (
+    DEFAULT_RELEASE,
     cgroup_root_option,
     owner_options,
     parse_gates,
@@ -81,7 +83,11 @@ def node_options(command: Any) -> Any:
         ),
         pod_source_options,
         cgroup_root_option,
-        release_options,
+        partial(
+            release_options,
+            default="the running kubelet's; where that is not known, plan goes by a guess such as "
+            f"{DEFAULT_RELEASE}, and nothing is written",
+        ),
     ):
         command = option(command)
     return command
