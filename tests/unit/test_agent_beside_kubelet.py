@@ -359,6 +359,21 @@ class TestWhatAKubeletTells:
         bed.wait(61)
         assert bed.core.planner.node_settings.doubt is None
 
+    def test_is_about_the_release_that_is_stated_where_no_version_is_known(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As on k3s, with a token that may read /configz but not /metrics."""
+        monkeypatch.setattr(NodeWithRealSources, "_node_version", lambda _node: None)
+        bed = self.made(
+            NodeWithRealSources(
+                folder, TIERED, monkeypatch, release="1.38", fight=FightConfig(times=2, minutes=10)
+            )
+        )
+        bed.wait(600)
+        assert above(bed) == [164, 64, 0, 64]
+        assert bed.writes == []
+        assert not bed.core.drift.fights.contested
+
 
 class TestRecordsOfWhatTheKubeletKeeps:
     def test_end_even_where_nothing_has_to_be_written(self, folder: Path) -> None:
