@@ -194,10 +194,10 @@ def whole(amount: int, unit: int = 1000) -> int:
 
 def times(part: int, whole: int) -> str:
     """How many times the second the first is."""
-    try:
+    count = part // whole
+    if count < 100:
         return f"{part / whole:.3g}"
-    except OverflowError:
-        return scientific(part // whole)
+    return str(count) if count < 10**9 else scientific(count)
 
 
 def _suffix(text: str, suffix: str) -> tuple[Format, int]:
