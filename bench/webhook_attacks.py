@@ -153,6 +153,15 @@ def _largest_reviews(server: _Server, _connections: ExitStack) -> None:
         list(pool.map(lambda _: server.review(body, patience=60), range(12)))
 
 
+def _wide_text(server: _Server, _connections: ExitStack) -> None:
+    """A text of which one character makes every other take four bytes."""
+    name = "x" * 19_900_000 + "\U0001f600"
+    spec = {"containers": [{**container(), "name": name}]}
+    body = review(spec).replace(rb"\ud83d\ude00", "\U0001f600".encode())
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: server.ask(body, patience=60), range(4)))
+
+
 def _long_refusal(server: _Server, connections: ExitStack) -> None:
     """Refusals of many containers that the client does not read."""
     spec = {"containers": [{**container(), "name": f"c{index}"} for index in range(20_000)]}
@@ -183,6 +192,7 @@ ATTACKS: dict[str, tuple[Callable[[_Server, ExitStack], None], int]] = {
     "200 bodies of 8 MiB that never end": (_slow_bodies, FILES),
     "a review of 4.8 MB with 1,600,000 containers": (_large_review, FILES),
     "12 reviews of 19 MB with 95,000 labels, 4 at a time": (_largest_reviews, FILES),
+    "4 reviews of 20 MB, one text with an emoji": (_wide_text, FILES),
     "100 refusals of 20,000 containers that nobody reads": (_long_refusal, FILES),
     "90,000 quantities and names never met again": (_distinct_texts, FILES),
 }

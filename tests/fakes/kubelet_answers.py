@@ -79,5 +79,7 @@ class NodeWithRealSources(NodeWithKubelet):
             return EndpointFacts(notes=("whoever asks may not read /configz (403)",))
         self.answered.append((self.now, self.now + self.asker.seconds))
         return EndpointFacts(
-            configuration=RawKubeletConfig(f"{URL}/configz", self.configuration_told.encode())
+            configuration=RawKubeletConfig(
+                f"{URL}/configz", self.configuration_told.encode(), is_in_use=True
+            )
         )

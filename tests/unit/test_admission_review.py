@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -281,6 +282,33 @@ def test_a_pod_larger_than_any_that_runs_is_answered_as_the_policy_says(
     refused = answer(door(CLOSED).validate(review(spec)))
     assert why in refused["status"]["message"]
     assert len(refused["status"]["message"]) < 300
+
+
+@pytest.mark.parametrize("wide", ["\N{GRINNING FACE}", "\N{CJK UNIFIED IDEOGRAPH-4E2D}"])
+@pytest.mark.parametrize("is_escaped", [True, False])
+def test_a_large_text_with_a_wide_character_is_never_decoded(wide: str, is_escaped: bool) -> None:
+    """That would take up to four times the memory of the review."""
+    spec = {"containers": [{**container(), "name": wide + "x" * (8 << 20)}]}
+    body = review(spec)
+    if not is_escaped:
+        body = body.replace(json.dumps(wide)[1:-1].encode(), wide.encode())
+    tracemalloc.start()
+    try:
+        answers = [answer(door(policy).validate(body)) for policy in (CLOSED, OPEN)]
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    refused, let_through = answers
+    assert (refused["allowed"], let_through["allowed"]) == (False, True)
+    why = "memqos cannot judge this pod: it has more than 8 MiB and characters beyond U+00FF"
+    assert (refused["status"]["message"], let_through["warnings"]) == (why, [why])
+
+
+@pytest.mark.parametrize("uid", ["", "x" * 254])
+def test_nor_is_the_uid_of_such_a_review_if_it_is_none(uid: str) -> None:
+    spec = {"containers": [{**container(), "name": "\N{GRINNING FACE}" + "x" * (8 << 20)}]}
+    with pytest.raises(InputError, match="no uid of at most 253 characters"):
+        door(CLOSED).validate(review(spec, uid=uid))
 
 
 def test_a_patch_larger_than_any_that_helps_is_not_sent() -> None:

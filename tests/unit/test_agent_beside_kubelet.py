@@ -135,6 +135,17 @@ class TestARestart:
         assert not [write for write in bed.writes if write[1] in LEVELS]
         assert above(bed) == [0, 0, 0, 0]
 
+    def test_with_the_gate_off_is_noticed_before_a_level_is_raised_for_a_new_pod(
+        self, folder: Path
+    ) -> None:
+        """Before 1.36 a kubelet with the gate off writes nothing when it starts."""
+        bed = beside(folder, Settings(minor=34), restart_visible=False)
+        bed.restart(Settings(minor=34, gate=False))
+        bed.wait(STARTING + 10)
+        bed.run_pod(a_pod("g2", 50, 50))
+        bed.wait(130)
+        assert not [write for write in bed.writes if write[1] in LEVELS and write[3] != "0"]
+
     def test_closes_the_hole_of_a_kubelet_that_counts_fewer_pods(self, folder: Path) -> None:
         bed = beside(folder)
         del bed.scripted.pods["g1"]
@@ -347,6 +358,21 @@ class TestWhatAKubeletTells:
         bed.manner = "answers"
         bed.wait(61)
         assert bed.core.planner.node_settings.doubt is None
+
+    def test_is_about_the_release_that_is_stated_where_no_version_is_known(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As on k3s, with a token that may read /configz but not /metrics."""
+        monkeypatch.setattr(NodeWithRealSources, "_node_version", lambda _node: None)
+        bed = self.made(
+            NodeWithRealSources(
+                folder, TIERED, monkeypatch, release="1.38", fight=FightConfig(times=2, minutes=10)
+            )
+        )
+        bed.wait(600)
+        assert above(bed) == [164, 64, 0, 64]
+        assert bed.writes == []
+        assert not bed.core.drift.fights.contested
 
 
 class TestRecordsOfWhatTheKubeletKeeps:

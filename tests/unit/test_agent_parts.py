@@ -442,7 +442,9 @@ class TestWhatItTells:
         assert data["drift"][0]["cause"] == "kubelet-restart"
 
     def test_is_whether_it_does_its_work(self, status: AgentStatus) -> None:
-        assert status.readiness_problem() == "the node has not been looked at yet"
+        assert status.readiness_problem() == (
+            "not all of the node and its pods has been read yet; the log names what fails"
+        )
         assert status.health_problem(status.passed_at + 60) is None
         assert status.health_problem(status.passed_at + 600) == "no pass has ended well for 600 s"
 

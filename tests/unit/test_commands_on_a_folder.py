@@ -140,6 +140,16 @@ class TestAFileOfOut:
         assert (done.code, "this is not a plain file" in done.err) == (1, True)
         assert pipe.is_fifo()
 
+    @pytest.mark.parametrize("command", ["plan", "snapshot"])
+    def test_is_not_put_in_the_place_of_standard_output(self, node: Folder, command: str) -> None:
+        """/dev/stdout is a link, to a plain file where output is redirected to one."""
+        stdout = node.folder / "stdout"
+        with open(node.folder / "redirected", "w") as redirected:
+            stdout.symlink_to(f"/proc/self/fd/{redirected.fileno()}")
+            done = self.save(node, command, stdout)
+        assert (done.code, "this is not a plain file" in done.err) == (1, True)
+        assert stdout.is_symlink()
+
     def test_has_a_name_as_long_as_the_file_system_takes(self, node: Folder) -> None:
         file = node.folder / ("a" * 250 + ".json")
         assert node.plan("--out", str(file)).code == 2

@@ -265,7 +265,14 @@ class TestLargeNumbers:
         assert (parse("1e999") + parse("1")).legible == "1e999"
 
     @pytest.mark.parametrize(
-        ("part", "whole", "text"), [(3, 2, "1.5"), (10**400, 10, "1e399"), (10**400, 10**399, "10")]
+        ("part", "whole", "text"),
+        [
+            (3, 2, "1.5"),
+            (1 << 30, 1 << 20, "1024"),
+            (10**400, 10, "1e399"),
+            (10**308, 1, "1e308"),
+            (10**400, 10**399, "10"),
+        ],
     )
     def test_so_is_how_many_times_another_it_is(self, part: int, whole: int, text: str) -> None:
         assert times(part, whole) == text

@@ -217,14 +217,14 @@ class TestSources:
         machine = roots(tmp_path, kubelet={"config.yaml": "cgroupRoot: /standard\n"})
         found = KubeletSources(machine).read_facts().configuration
         assert found is not None
-        assert found.name == f"{machine.kubelet}/config.yaml"
+        assert (found.name, found.is_in_use) == (f"{machine.kubelet}/config.yaml", False)
         own = tmp_path / "own.yaml"
         own.write_text("cgroupRoot: /own\n")
         proc = Path(machine.proc)
         put_kubelet_process(proc, program, f"--config={own}")
         found = KubeletSources(machine).read_facts().configuration
         assert found is not None
-        assert found == (type(found)(str(own), b"cgroupRoot: /own\n"))
+        assert found == type(found)(str(own), b"cgroupRoot: /own\n", is_in_use=True)
         put(tmp_path / "d", {"20.conf": "cgroupRoot: /later", "10.conf": "cgroupRoot: /sooner"})
         put(tmp_path / "d", {"30.yaml": "cgroupRoot: /never"})
         flags = [f"--config={own}", f"--config-dir={tmp_path}/d", "--feature-gates=MemoryQoS=true"]
@@ -239,6 +239,7 @@ class TestSources:
             f"{own} and 2 drop-ins of {tmp_path}/d and the flags of the kubelet's process "
             "(--feature-gates)"
         )
+        assert found.is_in_use
 
     def test_a_file_of_the_process_that_cannot_be_read_is_not_replaced_by_another(
         self, tmp_path: Path, program: Path

@@ -79,7 +79,7 @@ class AgentStatus:
         if self.failing is not None:
             return self.failing
         if not self.is_complete:
-            return "the node has not been looked at yet"
+            return "not all of the node and its pods has been read yet; the log names what fails"
         unconfirmed = self.core.drift.unconfirmed_since
         if unconfirmed is not None and self.passed_at - unconfirmed > STUCK_AFTER:
             return "protection above pods waits for the kubelet to tell its configuration"

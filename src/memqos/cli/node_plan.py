@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar, get_args
 
 import click
 import msgspec
 
 from memqos.cli.options import (
+    DEFAULT_RELEASE,
     PodSourceOptions,
     cgroup_root_option,
     parse_gates,
@@ -56,7 +58,11 @@ def node_options(command: _F) -> _F:
         ),
         pod_source_options,
         cgroup_root_option,
-        release_options,
+        partial(
+            release_options,
+            default="the running kubelet's; where that is not known, plan goes by a guess such as "
+            f"{DEFAULT_RELEASE}, and nothing is written",
+        ),
     ):
         command = option(command)
     return command

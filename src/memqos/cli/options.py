@@ -54,8 +54,13 @@ class SecondsType(click.FloatRange):
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def release_options(command: _F) -> _F:
-    """--release and --gate."""
+DEFAULT_RELEASE: Final = f"1.{DEFAULT_MINOR}"
+
+
+def release_options(
+    command: _F, default: str = f"the node's if it is known, else {DEFAULT_RELEASE}"
+) -> _F:
+    """--release and --gate; `default` says what holds without the former."""
     for option in (
         click.option(
             "--gate",
@@ -67,8 +72,7 @@ def release_options(command: _F) -> _F:
         click.option(
             "--release",
             metavar="VERSION",
-            help=f"Kubernetes release.  [default: the node's if it is known, else "
-            f"1.{DEFAULT_MINOR}]",
+            help=f"Kubernetes release.  [default: {default}]",
         ),
     ):
         command = option(command)

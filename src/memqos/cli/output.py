@@ -72,7 +72,12 @@ def print_notes(notes: Iterable[str]) -> None:
 
 def check_output_file(file: str | None) -> None:
     """Refuse a file of --out that cannot be replaced, before there is anything to write to it."""
-    if file is not None and os.path.exists(file) and not os.path.isfile(file):
+    if file is None:
+        return
+    # /dev/stdout is such a link. It leads to a plain file where output is redirected to one, and
+    # root would replace it for all programs.
+    is_stream = os.path.islink(file) and os.readlink(file).startswith("/proc/")
+    if is_stream or (os.path.exists(file) and not os.path.isfile(file)):
         raise InputError("this is not a plain file", file=file, hint="give another name with --out")
 
 

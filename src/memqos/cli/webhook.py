@@ -4,13 +4,14 @@ import asyncio
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import click
 
 from memqos.cli.admission_rules import read_namespaces, read_policy
 from memqos.cli.manifest_reader import ManifestReader
-from memqos.cli.options import release_options, resolve_release
+from memqos.cli.options import DEFAULT_RELEASE, release_options, resolve_release
 from memqos.cli.output import complain
 from memqos.errors import MemqosError
 from memqos.findings.policy import POLICY_API_VERSION, POLICY_KIND, AdmissionPolicy
@@ -38,7 +39,7 @@ _RELOAD_SECONDS: Final = 10.0
     metavar="ADDRESS:PORT",
     help="Where to answer.  [default: 127.0.0.1:8443]",
 )
-@release_options
+@partial(release_options, default=DEFAULT_RELEASE)
 def command(
     policy: str | None,
     limit_ranges: str | None,

@@ -51,7 +51,7 @@ class _KubeletQueries:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.notes.append(f"{name}: the answer holds no configuration")
             return None
-        return RawKubeletConfig(name, bytes(found))
+        return RawKubeletConfig(name, bytes(found), is_in_use=True)
 
     def _get(self, path: str) -> bytes | None:
         if self.is_silent:

@@ -35,6 +35,8 @@ class RawKubeletConfig(msgspec.Struct, frozen=True):
 
     name: str
     data: bytes
+    is_in_use: bool = False
+    """Whether a kubelet runs with it, by its own word or the flags of its process."""
 
 
 class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):

@@ -331,7 +331,7 @@ def _configuration_of(process: KubeletProcess, complaints: list[str]) -> RawKube
         file = None if line.config is None else _read_file(line.config)
         drop_ins = [] if line.config_dir is None else list(_drop_ins(line.config_dir))
         if file is not None and not drop_ins and not line.fields:
-            return file
+            return msgspec.structs.replace(file, is_in_use=True)
         data = merge_configuration(
             {} if file is None else _data(file), [_data(each) for each in drop_ins], line
         )
@@ -339,7 +339,7 @@ def _configuration_of(process: KubeletProcess, complaints: list[str]) -> RawKube
         complaints.append(f"the kubelet's configuration: {error}")
         return None
     name = _configuration_name(file, drop_ins, line)
-    return RawKubeletConfig(name, msgspec.json.encode(data))
+    return RawKubeletConfig(name, msgspec.json.encode(data), is_in_use=True)
 
 
 def _configuration_name(

@@ -189,7 +189,7 @@ def resolve_node_settings(
         cpu_period=config.cpu_cfs_quota_period // 1000,
         placement=options.placement,
     )
-    kubelet = _running_kubelet(configuration, own)
+    kubelet = _running_kubelet(configuration, own or _stated_version(configuration, options))
     if kubelet is not None and kubelet.withholds_protection and settings.policy != "None":
         notes.append(
             "the kubelet's memoryReservationPolicy None keeps the protection of kubepods at 0, so "
@@ -225,6 +225,12 @@ def _guess(
     except MemqosError as error:
         notes.append(f"the kubelet's defaults are assumed: {release} does not take {error}")
         return with_defaults({}, minor), release
+
+
+def _stated_version(configuration: "RawKubeletConfig | None", options: PlanOptions) -> str | None:
+    """The release that a person states, where a kubelet runs that does not tell its version."""
+    is_running = configuration is not None and configuration.is_in_use
+    return options.release if is_running else None
 
 
 def _running_kubelet(

@@ -14,6 +14,7 @@ from memqos.kube.resources import Resources, format_amount
 
 REVIEW_API_VERSION: Final = "admission.k8s.io/v1"
 REVIEW_KIND: Final = "AdmissionReview"
+_UID_SIZE: Final = 253
 
 
 class ReviewKind(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ class ReviewResource(msgspec.Struct, frozen=True):
 class ReviewRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What is about to happen to one object."""
 
-    uid: Annotated[str, Meta(max_length=253)]
+    uid: Annotated[str, Meta(max_length=_UID_SIZE)]
     """Copied into the response."""
     kind: ReviewKind = ReviewKind()
     resource: ReviewResource = ReviewResource()
@@ -51,6 +52,14 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str = ""
     kind: str = ""
     request: ReviewRequest | None = None
+
+
+class _RawRequest(msgspec.Struct, frozen=True):
+    uid: msgspec.Raw = msgspec.Raw(b'""')
+
+
+class _RawReview(msgspec.Struct, frozen=True):
+    request: _RawRequest = _RawRequest()
 
 
 class ReviewStatus(msgspec.Struct, frozen=True):
@@ -90,6 +99,21 @@ def decode_review(body: bytes | bytearray) -> ReviewRequest:
     if review.request is None or not review.request.uid:
         raise InputError("the review holds no request with a uid")
     return review.request
+
+
+_raw_reviews: Final = msgspec.json.Decoder(_RawReview)
+
+
+def decode_uid(body: bytes | bytearray) -> str:
+    """The uid of the request in a review, and no other text of it; InputError where it has none."""
+    try:
+        raw = _raw_reviews.decode(body).request.uid
+        uid = msgspec.json.decode(raw, type=str) if len(raw) <= _UID_SIZE else ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"this is no {REVIEW_KIND}: {error}") from None
+    if not uid:
+        raise InputError(f"the review holds no uid of at most {_UID_SIZE} characters")
+    return uid
 
 
 _encoder: Final = msgspec.json.Encoder()

@@ -224,10 +224,10 @@ def as_int64(raw: Raw) -> int | None:
 
 def times(part: int, whole: int) -> str:
     """How many times the second the first is."""
-    try:
+    count = part // whole
+    if count < 100:
         return f"{part / whole:.3g}"
-    except OverflowError:
-        return scientific(part // whole)
+    return str(count) if count < 10**9 else scientific(count)
 
 
 def _suffix(text: str, suffix: str) -> tuple[Format, int]:

@@ -6,6 +6,7 @@ every review gets an answer. The size of a pod is bounded, and so is the memory 
 """
 
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from memqos.kube.admission_review import (
     ReviewRequest,
     ReviewStatus,
     decode_review,
+    decode_uid,
     encode_patch,
     encode_review,
     pod_level_patch,
@@ -58,6 +60,10 @@ _AMOUNTS: Final = 10_000
 _NAME_SIZE: Final = 253 + len("/") + 63
 _QUANTITY_SIZE: Final = 128
 """Bounds of a pod that is judged, far beyond any that runs. A name has at most a DNS prefix."""
+_WIDE_SIZE: Final = 8 << 20
+_WIDE: Final = re.compile(rb"[\xc4-\xf4]|\\u(?!00)")
+"""A single character beyond U+00FF, as UTF-8 or escaped, has CPython take two or four bytes for
+every character of the same text (PEP 393)."""
 
 _log = logging.getLogger("memqos.serve")
 
@@ -81,6 +87,9 @@ class PodReviewer(msgspec.Struct, frozen=True):
     def _answer(
         self, body: bytes | bytearray, judge: Callable[[ReviewRequest], Response]
     ) -> Response:
+        if len(body) > _WIDE_SIZE and _WIDE.search(body):
+            why = f"it has more than {_WIDE_SIZE >> 20} MiB and characters beyond U+00FF"
+            return self._answer_failure(decode_uid(body), why)
         request = decode_review(body)
         if not _is_about_a_pod(request):
             return Response(request.uid, True)
@@ -92,18 +101,18 @@ class PodReviewer(msgspec.Struct, frozen=True):
                 raise InputError(f"it may have more than {_VALUES:,} values, by its commas")
             return judge(request)
         except (MemqosError, msgspec.ValidationError, RecursionError) as error:
-            return self._answer_failure(request, str(error))
+            return self._answer_failure(request.uid, str(error))
         except Exception as error:  # the policy also answers for a pod that triggers a bug here
             kind = type(error).__name__
             namespace = quote_brief(_namespace(request))
             _log.error("cannot judge a pod of %s: %s: %s", namespace, kind, quote_brief(str(error)))
-            return self._answer_failure(request, f"{kind}: {error}")
+            return self._answer_failure(request.uid, f"{kind}: {error}")
 
-    def _answer_failure(self, request: ReviewRequest, why: str) -> Response:
+    def _answer_failure(self, uid: str, why: str) -> Response:
         what = f"memqos cannot judge this pod: {why}"
         if self.policy.on_error == "allow":
-            return Response(request.uid, True, warnings=(_truncate(what),))
-        return _deny(request, 500, "InternalError", what)
+            return Response(uid, True, warnings=(_truncate(what),))
+        return _deny(uid, 500, "InternalError", what)
 
     def _complete_pod(self, request: ReviewRequest) -> Response:
         if request.operation != "CREATE" or not self.release.is_enabled("PodLevelResources"):
@@ -137,13 +146,13 @@ class PodReviewer(msgspec.Struct, frozen=True):
         else:
             return Response(request.uid, True)
         if faults:
-            return _deny(request, 422, "Invalid", _join_faults(faults))
+            return _deny(request.uid, 422, "Invalid", _join_faults(faults))
         found = policy_breaches(self.policy, pod, shape, _namespace(request), self.release, before)
         warnings = _warnings([str(each) for each in found if each.mode == "warn"])
         refusals = [str(each) for each in found if each.mode == "refuse"]
         if not refusals:
             return Response(request.uid, True, warnings=warnings)
-        return _deny(request, 403, "Forbidden", _join_faults(refusals), warnings)
+        return _deny(request.uid, 403, "Forbidden", _join_faults(refusals), warnings)
 
 
 def _is_about_a_pod(request: ReviewRequest) -> bool:
@@ -160,10 +169,10 @@ def _namespace(request: ReviewRequest) -> str:
 
 
 def _deny(
-    request: ReviewRequest, code: int, reason: str, message: str, warnings: tuple[str, ...] = ()
+    uid: str, code: int, reason: str, message: str, warnings: tuple[str, ...] = ()
 ) -> Response:
     return Response(
-        request.uid, False, ReviewStatus(code, reason, _truncate(message, _MESSAGE_SIZE)), warnings
+        uid, False, ReviewStatus(code, reason, _truncate(message, _MESSAGE_SIZE)), warnings
     )
 
 

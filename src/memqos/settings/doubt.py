@@ -28,8 +28,9 @@ def doubt_of(
     if is_from_kubelet and kubelet is not None and kubelet.is_newer:
         # A kubelet that was just upgraded answers before its Node names the new version.
         return (
-            f"the running kubelet tells a configuration that {version} does not know, so it is of "
-            "another version – wait until its Node names that"
+            "the running kubelet tells a configuration that "
+            f"{version or plan_options.release} does not know, so it is of another version – wait "
+            "until its Node names that, or state it"
         )
     unknown, options = [], []
     if plan_options.release is None and version is None:

@@ -142,7 +142,7 @@ class AgentConfiguration(ConfigSection, frozen=True):
 
     release: Annotated[
         OneLineText | None,
-        _description('Kubernetes release, such as "1.37". By default the node\'s.'),
+        _description('Kubernetes release, such as "1.37". By default the running kubelet\'s.'),
     ] = None
     gates: Annotated[
         dict[str, bool], _description("Feature gates, set on top of the kubelet's.")
