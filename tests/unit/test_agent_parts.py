@@ -487,7 +487,7 @@ def test_pressure_is_told_in_seconds() -> None:
 class TestWhoWrites:
     @pytest.fixture(autouse=True)
     def of_a_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("memqos.host.owner_discovery._is_of_kernel", lambda _: True)
+        monkeypatch.setattr("memqos.host.owner_discovery._is_cgroup2", lambda _: True)
 
     def test_nobody_is_asked_where_the_files_are_meant(self, folder: Path) -> None:
         hand = SteppedNode(folder, direct=True).node

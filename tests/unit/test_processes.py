@@ -146,7 +146,7 @@ def test_one_that_may_not_be_looked_at_is_counted(
         raise PermissionError(path)
 
     machine.add(5)
-    monkeypatch.setattr("memqos.host.processes._text", forbidden)
+    monkeypatch.setattr("memqos.host.processes.read_text", forbidden)
     assert machine.seen() == ProcessList((), unreadable=1, complete=False)
 
 

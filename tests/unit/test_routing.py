@@ -136,7 +136,7 @@ class TestReach:
     def test_a_socket_that_was_named_has_to_answer(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memqos.host.owner_discovery._is_of_kernel", lambda _root: True)
+        monkeypatch.setattr("memqos.host.owner_discovery._is_cgroup2", lambda _root: True)
         path = tmp_path / "cri.sock"
         with pytest.raises(Unreachable, match="no container runtime answers here"):
             discover_owners(str(tmp_path), str(path))
@@ -149,7 +149,7 @@ class TestReach:
     def test_who_writes_directly_asks_nobody(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memqos.host.owner_discovery._is_of_kernel", lambda _root: True)
+        monkeypatch.setattr("memqos.host.owner_discovery._is_cgroup2", lambda _root: True)
         assert discover_owners(str(tmp_path), "/nowhere", direct=True) == OwnerEndpoints(
             is_direct=True
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import msgspec
 
 from memqos.errors import InputError, Unreachable
+from memqos.host.credential_files import describe_tls_error, load_certificate, read_token
 
 if TYPE_CHECKING:
     import http.client
@@ -24,8 +25,6 @@ ANSWER_SIZE_LIMIT: Final = 256 << 20
 
 _PORTS: Final = {"http": 10255, "https": 10250}
 _CHUNK: Final = 1 << 20
-_LONGEST_TOKEN: Final = 1 << 16
-_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _LOOPBACK: Final = re.compile(r"127\.\d+\.\d+\.\d+|::1|localhost")
 _NAME_MISMATCH: Final = frozenset({62, 63, 64})
 """OpenSSL's codes for a valid certificate of another name, mail or address: X509_V_ERR_*_MISMATCH
@@ -106,7 +105,7 @@ class KubeletEndpoint:
                 with connection.getresponse() as answer:
                     data = self._read(answer, connected, deadline)
         except http.client.IncompleteRead:
-            raise self._truncated() from None
+            raise self._truncation_error() from None
         except http.client.HTTPException as error:
             raise self._unreachable(
                 f"the answer is not HTTP ({type(error).__name__})",
@@ -196,20 +195,16 @@ class KubeletEndpoint:
             context = ssl.create_default_context(cafile=credentials.ca_file)
         except OSError as error:
             raise InputError(
-                f"no certificates could be read ({_describe_error(error)})",
+                f"no certificates could be read ({describe_tls_error(error)})",
                 file=credentials.ca_file,
                 hint="give a file of certificates in PEM",
             ) from None
         if credentials.client_cert is not None:
             try:
-                # Without a password OpenSSL asks on the terminal for that of an encrypted key
-                # (pem_password_cb(3)).
-                context.load_cert_chain(
-                    credentials.client_cert, credentials.client_key, password=""
-                )
+                load_certificate(context, credentials.client_cert, credentials.client_key)
             except (OSError, ValueError) as error:
                 raise InputError(
-                    f"no certificate with its key could be read ({_describe_error(error)})",
+                    f"no certificate with its key could be read ({describe_tls_error(error)})",
                     file=credentials.client_cert,
                     hint="give --client-cert and --client-key in PEM, the key without passphrase",
                 ) from None
@@ -232,7 +227,7 @@ class KubeletEndpoint:
                 raise TimeoutError
             connected.settimeout(remaining)
         if answer.length:
-            raise self._truncated()
+            raise self._truncation_error()
         return b"".join(chunks)
 
     def _raise_unreachable(self, error: OSError) -> NoReturn:
@@ -244,7 +239,7 @@ class KubeletEndpoint:
             raise KubeletRefusal(f"{self.url}: {what}", hint=hint) from None
         if isinstance(error, ssl.SSLError):
             what, hint = (
-                f"no secure connection ({_describe_error(error)})",
+                f"no secure connection ({describe_tls_error(error)})",
                 "is it an http address?",
             )
         elif isinstance(error, ConnectionRefusedError):
@@ -257,7 +252,7 @@ class KubeletEndpoint:
         elif isinstance(error, socket.gaierror):
             what, hint = "the name of the host is not known", "check the address"
         else:
-            what, hint = f"the connection failed ({_describe_error(error)})", "check the address"
+            what, hint = f"the connection failed ({describe_tls_error(error)})", "check the address"
         raise self._unreachable(what, hint) from None
 
     def _certificate_error(self, error: "ssl.SSLCertVerificationError") -> tuple[str, str]:
@@ -273,7 +268,7 @@ class KubeletEndpoint:
             "/var/lib/kubelet/pki/kubelet.crt",
         )
 
-    def _truncated(self) -> Unreachable:
+    def _truncation_error(self) -> Unreachable:
         return self._unreachable("the answer broke off", "try again")
 
     def _unreachable(self, what: str, hint: str) -> Unreachable:
@@ -308,15 +303,14 @@ def _token(file: str) -> str:
     # Read for each request: the kubelet replaces a pod's projected token before it expires, by
     # default after an hour (kubelet token/token_manager.go).
     try:
-        with open(file, encoding="ascii", errors="replace") as opened:
-            token = opened.read(_LONGEST_TOKEN).strip()
+        token = read_token(file)
     except OSError as error:
         raise InputError(
-            _describe_error(error),
+            describe_tls_error(error),
             file=file,
             hint="give a file that holds a token with --token-file",
         ) from None
-    if not _TOKEN.fullmatch(token):
+    if token is None:
         raise InputError("this is not a token", file=file, hint="a token is one word")
     return token
 
@@ -338,9 +332,3 @@ def _status_error(status: int, path: str, data: bytes) -> tuple[str, str]:
     if status == 404:
         return f"it has no {path} (404)", "is this the address of a kubelet?"
     return f"it answered {status} for {path}", "look at the kubelet's log"
-
-
-def _describe_error(error: Exception) -> str:
-    strerror = getattr(error, "strerror", None)
-    reason = getattr(error, "reason", None)
-    return str(reason or strerror or error).lower().replace("_", " ")

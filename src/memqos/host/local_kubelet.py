@@ -5,19 +5,17 @@ pod's cgroup. Reading that takes no rights beyond seeing the process.
 """
 
 import os
-import stat
+from stat import S_IWGRP, S_IWOTH
 from typing import Final, NamedTuple
 
+from memqos.host.processes import read_stat, read_text
 from memqos.host.versions import kubelet_version
 
 _NAME: Final = "kubelet"
 _HOSTS: Final = frozenset({"k3s", "k3s-server", "k3s-agent", "kubelite"})
 """Processes that embed a kubelet, which has neither flags nor a version of its own."""
 _KUBEPODS: Final = "kubepods"
-_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-# Fields of /proc/PID/stat after the name, which may hold spaces and ")" itself (proc(5)).
-_STATE, _STARTED = 0, 19
-_ENDED: Final = "ZX"
+_WRITABLE_BY_OTHERS: Final = S_IWGRP | S_IWOTH
 
 
 class KubeletProcess(NamedTuple):
@@ -48,7 +46,7 @@ def find_kubelet(proc: str = "/proc") -> KubeletSearch:
     for name in names:
         folder = f"{proc}/{name}"
         try:
-            comm = _text(f"{folder}/comm").strip()
+            comm = read_text(f"{folder}/comm").strip()
             if comm in _HOSTS and _is_trusted(folder):
                 embedded = comm
             if comm == _NAME and _is_trusted(folder):
@@ -100,7 +98,7 @@ def _runs_from(process: KubeletProcess, file: str, status: os.stat_result, proc:
         # access mode checks). A file unchanged since the process began is the one it started from.
         boot = next(
             int(line.split()[1])
-            for line in _text(f"{proc}/stat").splitlines()
+            for line in read_text(f"{proc}/stat").splitlines()
             if line.startswith("btime ")
         )
         return status.st_ctime < boot + process.started / os.sysconf("SC_CLK_TCK")
@@ -109,26 +107,21 @@ def _runs_from(process: KubeletProcess, file: str, status: os.stat_result, proc:
 def _is_trusted(folder: str) -> bool:
     """Whether a process runs as root, in this PID namespace, and in no pod."""
     fields = dict(
-        line.split(":", 1) for line in _text(f"{folder}/status").splitlines() if ":" in line
+        line.split(":", 1) for line in read_text(f"{folder}/status").splitlines() if ":" in line
     )
     is_root = fields["Uid"].split()[0] == "0" if "Uid" in fields else False
     # NSpid lists the PID in every nested namespace: one number means this namespace (proc(5)).
     is_here = len(fields.get("NSpid", "0").split()) == 1
-    cgroups = _text(f"{folder}/cgroup")
+    cgroups = read_text(f"{folder}/cgroup")
     return is_root and is_here and _KUBEPODS not in cgroups
 
 
 def _read(folder: str, pid: int) -> KubeletProcess | None:
-    fields = _text(f"{folder}/stat").rpartition(")")[2].split()
-    if fields[_STATE] in _ENDED:
+    stat = read_stat(folder)
+    if stat is None:
         return None
-    arguments = _text(f"{folder}/cmdline").rstrip("\0").split("\0")
-    return KubeletProcess(pid, int(fields[_STARTED]), tuple(arguments))
-
-
-def _text(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
+    arguments = read_text(f"{folder}/cmdline").rstrip("\0").split("\0")
+    return KubeletProcess(pid, stat.started, tuple(arguments))
 
 
 POD_LOGS: Final = "/var/log/pods"

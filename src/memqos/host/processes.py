@@ -13,11 +13,10 @@ from memqos.kernel.process import Process
 _VANISHED: Final = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 _KERNEL_THREAD: Final = 0x0020_0000
 """PF_KTHREAD (include/linux/sched.h) in the flags of /proc/PID/stat."""
-_ENDED: Final = "ZX"
-"""Zombie and dead: such a process has no memory any more (proc(5))."""
 _KTHREADD: Final = 2
 """The PID of kthreadd, the second thread that the kernel starts (rest_init(), init/main.c)."""
-# Fields of /proc/PID/stat after the name, which may hold spaces and ")" itself (proc(5)).
+_ENDED: Final = "ZX"
+# Fields of /proc/PID/stat after the name.
 _STATE, _FLAGS, _STARTED = 0, 6, 19
 
 
@@ -61,22 +60,21 @@ def read_processes(proc: str = "/proc", cgroups: CgroupFs | None = None) -> Proc
 
 def _read(folder: str, pid: int, groups: "_OomGroups") -> tuple[int, Process] | None:
     """When a process was started, and the process; None for one that has ended."""
-    name, _, rest = _text(f"{folder}/stat").rpartition(")")
-    fields = rest.split()
-    if fields[_STATE] in _ENDED:
+    stat = read_stat(folder)
+    if stat is None:
         return None
-    kernel_thread = bool(int(fields[_FLAGS]) & _KERNEL_THREAD)
+    kernel_thread = bool(stat.flags & _KERNEL_THREAD)
     process = Process(
-        comm=name.partition("(")[2],
-        oom_score_adj=int(_text(f"{folder}/oom_score_adj")),
+        comm=stat.name,
+        oom_score_adj=int(read_text(f"{folder}/oom_score_adj")),
         pid=pid,
         kernel_thread=kernel_thread,
         cgroup=_cgroup(f"{folder}/cgroup"),
     )
     if kernel_thread:
-        return int(fields[_STARTED]), process
-    status = _status(_text(f"{folder}/status"))
-    return int(fields[_STARTED]), msgspec.structs.replace(
+        return stat.started, process
+    status = _status(read_text(f"{folder}/status"))
+    return stat.started, msgspec.structs.replace(
         process,
         rss=status.get("VmRSS", 0),
         swap=status.get("VmSwap", 0),
@@ -86,7 +84,27 @@ def _read(folder: str, pid: int, groups: "_OomGroups") -> tuple[int, Process] | 
     )
 
 
-def _text(path: str) -> str:
+class ProcessStat(NamedTuple):
+    """The fields of /proc/PID/stat that memqos uses."""
+
+    name: str
+    flags: int
+    started: int
+    """Clock ticks after the boot."""
+
+
+def read_stat(folder: str) -> ProcessStat | None:
+    """Read /proc/PID/stat; None for a process that is a zombie or dead, and has no memory left."""
+    # The name may have spaces and ")" in it (proc(5)).
+    start, _, rest = read_text(f"{folder}/stat").rpartition(")")
+    fields = rest.split()
+    if fields[_STATE] in _ENDED:
+        return None
+    return ProcessStat(start.partition("(")[2], int(fields[_FLAGS]), int(fields[_STARTED]))
+
+
+def read_text(path: str) -> str:
+    """The text of a file in /proc."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()
 
@@ -105,7 +123,7 @@ def _cgroup(file: str) -> str | None:
     """The path in the unified hierarchy; in the v1 memory hierarchy where there is none."""
     unified = memory = None
     try:
-        lines = _text(file).splitlines()
+        lines = read_text(file).splitlines()
     except OSError as error:
         # proc_cgroup_show() (kernel/cgroup/cgroup.c) has a buffer of PATH_MAX, 4096 bytes;
         # containers can nest cgroups deeper.

@@ -3,6 +3,7 @@
 import ssl
 
 from memqos.errors import InputError
+from memqos.host.credential_files import load_certificate
 from memqos.host.file_version import FileVersion, file_version
 
 
@@ -34,9 +35,7 @@ class Certificate:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            # OpenSSL asks on the terminal for the password of an encrypted key, and would wait for
-            # ever: with an empty one it refuses the key (pem_password_cb(3)).
-            context.load_cert_chain(self.chain, self.key, password="")
+            load_certificate(context, self.chain, self.key)
         except ssl.SSLError as error:
             raise InputError(
                 f"the certificate and the key do not work together: {error.reason or error}",

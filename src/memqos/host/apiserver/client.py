@@ -116,7 +116,7 @@ class ApiClient:
 
     def get(self, request: ApiRequest, largest: int = LARGEST_ANSWER) -> bytes:
         """The answer, if it is no larger; a request to a busy server is retried a few times."""
-        with self.redacted_errors():
+        with self.redact_errors():
             return self._get_with_retry(request, largest)
 
     def error_of(
@@ -130,7 +130,7 @@ class ApiClient:
         return api_error(self.where, request, code, status, retry_after)
 
     @contextmanager
-    def redacted_errors(self) -> Iterator[None]:
+    def redact_errors(self) -> Iterator[None]:
         """Remove credentials from every error that leaves this client."""
         try:
             yield
@@ -141,7 +141,7 @@ class ApiClient:
     def send(self, method: str, request: ApiRequest, body: bytes, content_type: str) -> bytes:
         """Send a body, without retries; the answer."""
         outgoing = _Outgoing(method, request, body, content_type)
-        with self.redacted_errors(), self._open_response(outgoing, self._silence) as (answer, _):
+        with self.redact_errors(), self._open_response(outgoing, self._silence) as (answer, _):
             return read_body(answer, LARGEST_ANSWER)
 
     @contextmanager
@@ -157,7 +157,7 @@ class ApiClient:
         It must end within `longest`, and a line that has begun must end within `line_seconds`.
         """
         with (
-            self.redacted_errors(),
+            self.redact_errors(),
             self._open_response(_Outgoing("GET", request), silence, longest) as (answer, deadline),
         ):
             try:

@@ -21,13 +21,17 @@ from urllib.parse import quote
 from memqos.errors import InputError, MemqosError
 from memqos.host.apiserver.exec_plugin import ExecCredential, run_exec_plugin
 from memqos.host.apiserver.kubeconfig import ClusterAccess
+from memqos.host.credential_files import (
+    describe_tls_error,
+    is_token,
+    load_certificate,
+    read_token,
+)
 from memqos.host.file_version import FileVersion, file_version
 
 if TYPE_CHECKING:
     import ssl
 
-_LONGEST_TOKEN: Final = 1 << 16
-_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _NO_VALUE: Final = re.compile(r"[\x00-\x1f\x7f]")
 """Not allowed in the value of a header. Checked here: Python's error would quote the value."""
 
@@ -151,7 +155,7 @@ class ApiCredentials:
             )
         except OSError as error:
             raise InputError(
-                f"no certificate could be read ({_describe_error(error)})",
+                f"no certificate could be read ({describe_tls_error(error)})",
                 file=cluster.certificate_authority or self._access.origin,
                 field=None if cluster.certificate_authority else "certificate-authority-data",
                 hint="it must be in PEM",
@@ -171,13 +175,13 @@ class ApiCredentials:
         if user.token_file is not None:
             return _token_in(user.token_file)
         if user.token:
-            if not _TOKEN.fullmatch(user.token):
+            if not is_token(user.token):
                 raise _no_token(self._access.origin, "token")
             return user.token
         printed = self._from_plugin()
         if printed is None or not printed.token:
             return None
-        if not _TOKEN.fullmatch(printed.token):
+        if not is_token(printed.token):
             raise _no_token(self._access.origin, "exec")
         return printed.token
 
@@ -211,12 +215,10 @@ class ApiCredentials:
             return
         try:
             with _as_file(b"\n".join(pair)) as path:
-                # Without a password OpenSSL asks on the terminal for that of an encrypted key
-                # (pem_password_cb(3)).
-                context.load_cert_chain(path, password="")
+                load_certificate(context, path)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"no certificate with its key could be read ({_describe_error(error)})",
+                f"no certificate with its key could be read ({describe_tls_error(error)})",
                 file=user.client_certificate or self._access.origin,
                 hint="both must be in PEM, the key without passphrase",
             ) from None
@@ -259,8 +261,11 @@ _FORMS: Final[tuple[Callable[[str], str], ...]] = (
 
 
 def _token_in(file: str) -> str:
-    token = _read(file)[:_LONGEST_TOKEN].decode("ascii", "replace").strip()
-    if not _TOKEN.fullmatch(token):
+    try:
+        token = read_token(file)
+    except OSError as error:
+        raise _unreadable(file, error) from None
+    if token is None:
         raise _no_token(file)
     return token
 
@@ -279,7 +284,11 @@ def _read(file: str) -> bytes:
         with open(file, "rb") as opened:
             return opened.read()
     except OSError as error:
-        raise InputError((error.strerror or str(error)).lower(), file=file) from None
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: str, error: OSError) -> InputError:
+    return InputError((error.strerror or str(error)).lower(), file=file)
 
 
 def _version(file: str) -> tuple[str, FileVersion | None]:
@@ -297,8 +306,3 @@ def _as_file(content: bytes) -> Iterator[str]:
         yield f"/proc/self/fd/{handle}"
     finally:
         os.close(handle)
-
-
-def _describe_error(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
-    return str(reason or error).lower().replace("_", " ")

@@ -202,7 +202,7 @@ def _page_of(resource: ApiResource[_T]) -> type[_Page[_T]]:
 def _decode_answer(
     server: ApiClient, request: ApiRequest, data: bytes, decode: Callable[[bytes], _T]
 ) -> _T:
-    with server.redacted_errors():
+    with server.redact_errors():
         try:
             return decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -40,8 +40,8 @@ class Deadline:
         self._part = inf
 
     @property
-    def left(self) -> float:
-        """Seconds."""
+    def remaining(self) -> float:
+        """Seconds until the first of both."""
         return min(self._whole, self._part) - time.monotonic()
 
     @property
@@ -78,10 +78,11 @@ class _DeadlineSocket:
     def _apply_deadline(self) -> None:
         if self.deadline is None:
             return
-        left = self.deadline.left
-        if left <= 0:
+        remaining = self.deadline.remaining
+        if remaining <= 0:
             raise TimeoutError("timed out")
-        super().settimeout(left if self._pause is None else min(left, self._pause))  # type: ignore[misc]
+        pause = remaining if self._pause is None else min(remaining, self._pause)
+        super().settimeout(pause)  # type: ignore[misc]
 
 
 class _Socket(_DeadlineSocket, socket.socket):

@@ -1,0 +1,35 @@
+"""Credentials in files: bearer tokens, and certificates with their keys for TLS."""
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import ssl
+
+_LONGEST_TOKEN: Final = 1 << 16
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+
+
+def is_token(text: str) -> bool:
+    """Whether a text is one word of visible ASCII, as a header takes it."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def read_token(file: str) -> str | None:
+    """The token in a file; None where its content is no token, OSError where it is unreadable."""
+    with open(file, encoding="ascii", errors="replace") as opened:
+        token = opened.read(_LONGEST_TOKEN).strip()
+    return token if is_token(token) else None
+
+
+def load_certificate(context: "ssl.SSLContext", chain: str, key: str | None = None) -> None:
+    """Load a certificate chain and its key; an encrypted key is refused."""
+    # Without a password OpenSSL asks on the terminal for that of an encrypted key, and waits
+    # (pem_password_cb(3)).
+    context.load_cert_chain(chain, key, password="")
+
+
+def describe_tls_error(error: Exception) -> str:
+    """The reason of an error of a socket, of TLS or of a file, in lower case."""
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return str(reason or error).lower().replace("_", " ")
