@@ -26,11 +26,8 @@ AMOUNTS = st.integers(0, 1 << 50)
 def records(draw: st.DrawFn) -> FlightRecord:
     """Any record, with any values that its fields can hold."""
     kind = draw(st.sampled_from(KINDS))
-    values = []
-    for field in msgspec.structs.fields(kind):
-        choices = _strategy(field.type)
-        values.append(draw(choices))
-    record: FlightRecord = kind(*values)
+    values = {each.name: draw(_strategy(each.type)) for each in msgspec.structs.fields(kind)}
+    record: FlightRecord = kind(**values)
     return record
 
 
