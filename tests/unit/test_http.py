@@ -88,11 +88,6 @@ def connection_of(peer: str) -> Iterator[Connection]:
         yield connection
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        await asyncio.sleep(0.001)
-
-
 @contextmanager
 def no_more_descriptors() -> Iterator[None]:
     """From here on this process cannot open anything."""
@@ -307,9 +302,13 @@ def test_a_client_that_asks_is_kept_where_idle_ones_have_to_go() -> None:
         writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
         assert await reader.readuntil(b"ok\n")
         writer.write(b"GET /healthz HT")
-        await until(lambda: not all(each.is_idle for each in listener._connections))
+        await eventually_on_loop(
+            "its request has begun", lambda: not all(each.is_idle for each in listener._connections)
+        )
         idle = [await connected(listener) for _ in range(3 * BOUNDS.connections)]
-        await until(lambda: listener.closed["connections"] > 2 * BOUNDS.connections)
+        await eventually_on_loop(
+            "too many are closed", lambda: listener.closed["connections"] > 2 * BOUNDS.connections
+        )
         writer.write(b"TP/1.0\r\n\r\n")
         assert status(await reader.read()) == 200
         for _, each in (*idle, (reader, writer)):
@@ -321,11 +320,11 @@ def test_a_client_that_asks_is_kept_where_idle_ones_have_to_go() -> None:
 def test_a_client_that_begins_to_ask_is_left_alone_for_a_moment() -> None:
     async def test(listener: Listener) -> None:
         _, writer = await connected(listener)
-        await until(lambda: len(listener._connections) == 1)
+        await eventually_on_loop("it is accepted", lambda: len(listener._connections) == 1)
         (connection,) = listener._connections
         connection.since = -3600
         writer.write(b"GET")
-        await until(lambda: not connection.is_idle)
+        await eventually_on_loop("its request has begun", lambda: not connection.is_idle)
         assert connection.since > 0
         writer.close()
 
@@ -337,13 +336,17 @@ def test_whoever_floods_the_server_has_their_own_connections_closed() -> None:
     async def test(listener: Listener) -> None:
         reader, writer = await connected(listener)
         writer.write(b"GET /healthz HT")
-        await until(lambda: not all(each.is_idle for each in listener._connections))
+        await eventually_on_loop(
+            "its request has begun", lambda: not all(each.is_idle for each in listener._connections)
+        )
         flood = []
         for _ in range(3 * BOUNDS.connections):
             _, attacker = await connected(listener, "127.0.0.2")
             attacker.write(b"GET /healthz HT")
             flood.append(attacker)
-        await until(lambda: listener.closed["connections"] > 2 * BOUNDS.connections)
+        await eventually_on_loop(
+            "too many are closed", lambda: listener.closed["connections"] > 2 * BOUNDS.connections
+        )
         writer.write(b"TP/1.0\r\n\r\n")
         assert status(await reader.read()) == 200
         for each in (*flood, writer):
@@ -454,7 +457,10 @@ class TestMemoryForBodies:
                 connection = stack.enter_context(connection_of(peer))
                 asking = asyncio.create_task(bodies.reserve(connection, units * self.UNIT))
                 stack.callback(asking.cancel)
-                await until(lambda: connection in {*bodies._waiting, *bodies._reserved})
+                await eventually_on_loop(
+                    "it waits or has memory",
+                    lambda: connection in {*bodies._waiting, *bodies._reserved},
+                )
                 return connection
 
             yield bodies, ask
@@ -528,7 +534,9 @@ class TestLargeBodies:
             _, writer = await connected(listener, "127.0.0.2")
             writer.write(self.HEAD + bytes(self.SIZE - 1))
             attackers.append(writer)
-        await until(lambda: listener.closed["bytes"] >= before + times - 4)
+        await eventually_on_loop(
+            "all but four are closed", lambda: listener.closed["bytes"] >= before + times - 4
+        )
         yield
         for writer in attackers:
             writer.transport.abort()
@@ -579,12 +587,12 @@ class TestLargeBodies:
     def test_wait_their_turn_behind_an_address_that_has_none(self) -> None:
         async def test(listener: Listener) -> None:
             async with self.attack(listener, 4):
-                await until(lambda: listener._bodies.free == 0)
+                await eventually_on_loop("all memory is taken", lambda: listener._bodies.free == 0)
                 _, waiting = await connected(listener, "127.0.0.2")
                 waiting.write(self.HEAD)
-                await until(lambda: len(listener._bodies._waiting) == 1)
+                await eventually_on_loop("one waits", lambda: len(listener._bodies._waiting) == 1)
                 honest = asyncio.ensure_future(self.whole(listener))
-                await until(lambda: len(listener._bodies._waiting) == 2)
+                await eventually_on_loop("two wait", lambda: len(listener._bodies._waiting) == 2)
                 (first, *_) = listener._bodies._reserved
                 listener._connections.remove(first)
                 assert await honest == b"%d" % self.SIZE
@@ -597,10 +605,12 @@ class TestLargeBodies:
     ) -> None:
         async def test(listener: Listener) -> None:
             async with self.attack(listener, 4):
-                await until(lambda: listener._bodies.free == 0)
+                await eventually_on_loop("all memory is taken", lambda: listener._bodies.free == 0)
                 reader, writer = await connected(listener)
                 writer.write(self.HEAD[:10])
-                await until(lambda: not [*listener._connections][-1].is_idle)
+                await eventually_on_loop(
+                    "its request has begun", lambda: not [*listener._connections][-1].is_idle
+                )
                 monkeypatch.setattr(http, "REQUEST_SECONDS", 0.01)
                 writer.write(self.HEAD[10:])
                 assert status(await reader.read()) == 503
@@ -613,7 +623,7 @@ class TestWithoutFileDescriptors:
     def test_an_idle_client_makes_room_for_one_that_asks(self) -> None:
         async def test(listener: Listener) -> None:
             idle = [await connected(listener) for _ in range(3)]
-            await until(lambda: len(listener._connections) == 3)
+            await eventually_on_loop("all are accepted", lambda: len(listener._connections) == 3)
             with socket.socket() as asking, no_more_descriptors():
                 asking.connect(parse_listen_address(listener.address))
                 asking.setblocking(False)
@@ -635,7 +645,7 @@ class TestWithoutFileDescriptors:
             with socket.socket() as asking:
                 with no_more_descriptors():
                     asking.connect(parse_listen_address(listener.address))
-                    await until(lambda: bool(caplog.records))
+                    await eventually_on_loop("the failure is logged", lambda: bool(caplog.records))
                 asking.setblocking(False)
                 asking.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
                 assert status(await asyncio.get_running_loop().sock_recv(asking, 1000)) == 200

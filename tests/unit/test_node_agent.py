@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.commands import ROOT, Done, memqos
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 from tests.unit.test_guarding import files as stuck
@@ -54,7 +54,6 @@ featureGates: {MemoryQoS: false}
 """
 RESERVING = "systemReserved: {memory: 100Mi}\nsystemReservedCgroup: /system\n"
 ENFORCED = "enforceNodeAllocatable: [pods, system-reserved]\n"
-PATIENCE = 30.0
 HIGH = "memory.high"
 
 
@@ -419,11 +418,11 @@ class Node:
         command += [part for name, value in options.items() for part in (f"--{name}", value)]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
             try:
-                end = time.monotonic() + PATIENCE
-                while not self._is_at_work(mode):
-                    assert process.poll() is None
-                    assert time.monotonic() < end
-                    time.sleep(0.05)
+                eventually(
+                    "the agent is at work, or has ended",
+                    lambda: process.poll() is not None or self._is_at_work(mode),
+                )
+                assert process.poll() is None
                 yield
             finally:
                 process.terminate()

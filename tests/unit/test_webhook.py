@@ -205,7 +205,7 @@ class TestAnAnswerOverTLS:
                 tls=lambda: certificate.context,
             )
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE):
                     await test(Client(listener, identity))
             finally:
                 await listener.close()
@@ -214,7 +214,7 @@ class TestAnAnswerOverTLS:
 
     def test_is_whole_every_time_over_one_connection(self, identity: TlsFiles) -> None:
         def ask(client: Client) -> None:
-            connection = HTTPSConnection(*client.address, context=client.trust, timeout=30)
+            connection = HTTPSConnection(*client.address, context=client.trust, timeout=PATIENCE)
             for _ in range(10):
                 connection.request("GET", "/large")
                 assert connection.getresponse().read() == bytes(self.SIZE)
