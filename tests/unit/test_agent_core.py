@@ -13,7 +13,8 @@ from tests.fakes.agent import KUBEPODS, LEVELS, MI, SteppedNode, a_pod, containe
 from tests.fakes.machine import deep_folder
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.reconciler import READ_FILES
+from memqos.agent.core.observed import NodeReading
+from memqos.agent.core.reconciler import READ_FILES, ReadScope
 from memqos.agent.core.schedule import POLL
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.pod_sources import CachedFilePods
@@ -388,6 +389,25 @@ class TestFailures:
         bed.core.note_cgroup_created(container, bed.now)
         bed.settle()
         assert bed.mi(container, HIGH) == 96
+
+    def test_a_cgroup_made_anew_before_the_write_is_looked_at_again_at_once(
+        self, bed: SteppedNode
+    ) -> None:
+        pod = bed.run_pod(a_pod("u1"))
+        (container,) = container_paths(pod)
+        read = bed.node.read_cgroups
+
+        def read_then_replace(scope: ReadScope) -> NodeReading:
+            reading = read(scope)
+            bed.kernel.remove(container)
+            bed.kernel.make(container)
+            bed.node.read_cgroups = read  # type: ignore[method-assign]
+            return reading
+
+        bed.node.read_cgroups = read_then_replace  # type: ignore[method-assign]
+        bed.settle()
+        assert bed.mi(container, HIGH) == 96
+        assert bed.core.report.errors["write"] == 0
 
     def test_a_node_without_pods_cgroups_is_waited_for(self, bed: SteppedNode) -> None:
         bed.kernel.remove(KUBEPODS)

@@ -353,6 +353,43 @@ class TestItsLife:
         )
 
 
+class TestFailuresByKind:
+    def errors(self, node: Running, kind: str) -> int:
+        text = exposition(metric_families(node.agent.status)).decode()
+        found = text.partition(f'\nmemqos_errors_total{{kind="{kind}"}} ')[2].partition("\n")[0]
+        return int(found or 0)
+
+    def start(self, folder: Path) -> Running:
+        node = Running(folder)
+        pod = a_pod("u1")
+        node.put(pod)
+        node.make(pod)
+        return node
+
+    def test_a_journal_that_cannot_be_written_is_one_of_the_journal(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(_where: object, _data: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(durable, "replace", full)
+        node = self.start(folder)
+        node.run(lambda: self.errors(node, "journal") > 0)
+        assert not self.errors(node, "read")
+
+    @pytest.mark.parametrize("error", [OSError(errno.EIO, "input/output error"), InputError("no")])
+    def test_a_tree_that_cannot_be_read_is_one_of_reading(
+        self, folder: Path, error: Exception
+    ) -> None:
+        def fail(_scope: object) -> Any:
+            raise error
+
+        node = self.start(folder)
+        node.bed.node.read_cgroups = fail  # type: ignore[assignment]
+        node.run(lambda: self.errors(node, "read") > 0)
+        assert not self.errors(node, "journal")
+
+
 class TestTheCommand:
     """In a process of its own, on a folder that looks like cgroups, observing."""
 

@@ -133,6 +133,15 @@ def test_what_others_have_changed_since_is_left_and_said_once(node: Node) -> Non
     ]
 
 
+def test_what_others_have_put_back_already_is_settled_and_no_conflict(node: Node) -> None:
+    node.kernel.set(node.container, HIGH, "max")
+    node.reload(select=Selector(not_namespaces=("default",)))
+    node.settle()
+    assert node.are_as_before(node.web)
+    assert not node.log_events("not given back")
+    assert not [key for key in node.node.undo_entries if key[0] == node.container]
+
+
 def test_what_is_refused_is_tried_again(node: Node) -> None:
     node.kernel.refusals[node.container, HIGH] = errno.EBUSY
     node.reload(select=Selector(not_namespaces=("default",)))

@@ -1,6 +1,7 @@
 """An agent writes by what is known of the running kubelet, and never on a guess."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.fakes.node import memory_folder
 from memqos.agent.configuration import PodSourceConfig
 from memqos.agent.metrics import metric_families
 from memqos.agent.reconcile import note_kubelet_reply, run_pass
+from memqos.agent.settings_source import SettingsSource
 from memqos.agent.state import AgentStatus, agent_state
 from memqos.converge.pod_sources import KubeletPods
 from memqos.host.kubelet import KubeletEndpoint
@@ -116,6 +118,18 @@ class TestAGuess:
         assert node.known() == 1
         assert node.bed.log_events("the running kubelet is known now")
         assert node.bed.log_events("the running kubelet is v1.38.0, by its program")
+
+    def test_is_checked_again_later_and_later(self, folder: Path, program: Path) -> None:
+        node = Node(folder, program)
+        now, looked = node.bed.now, list[float]()
+        source = SettingsSource(node.bed.kernel, node.bed.node.roots, lambda: now)
+        end = now + 200
+        while now < end:
+            if not looked or source.is_due():
+                looked.append(now)
+                assert source.resolve(node.bed.configuration).doubt
+            now += 0.5
+        assert [b - a for a, b in pairwise(looked)] == [2, 4, 8, 16, 32, 60, 60]
 
     def test_is_one_without_any_configuration(self, folder: Path, program: Path) -> None:
         node = Node(folder, program, release="1.38")

@@ -289,6 +289,22 @@ def test_many_idle_clients_keep_nobody_out() -> None:
     serving(test)
 
 
+@pytest.mark.parametrize("in_handshake", [False, True])
+def test_as_many_clients_as_allowed_are_kept_and_one_more_costs_one(in_handshake: bool) -> None:
+    async def test() -> None:
+        kept = Connections(ClientLimits(connections=3, handshakes=3))
+        with ExitStack() as stack:
+            for number in range(4):
+                assert kept.make_room(in_handshake=in_handshake)
+                connection = stack.enter_context(connection_of("client"))
+                connection.since = -3600
+                kept.add(connection, in_handshake=in_handshake)
+                assert len(kept) == min(number + 1, 3)
+                assert kept.closed.total() == max(0, number + 1 - 3)
+
+    asyncio.run(test())
+
+
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection may be closed from its first moment on."""
