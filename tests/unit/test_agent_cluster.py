@@ -18,7 +18,7 @@ from tests.fakes.agent import (
     asking_threads,
 )
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
-from tests.fakes.asking import with_openssl
+from tests.fakes.client import with_openssl
 from tests.fakes.kubeconfig import lead_to
 from tests.fakes.kubelet import (
     FakeKubelet,

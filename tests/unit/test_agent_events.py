@@ -12,7 +12,7 @@ from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths, pod_path,
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubeconfig import lead_to
 from tests.fakes.node import memory_folder
-from tests.unit.test_witness import Watched, end_watching
+from tests.unit.test_sampler import Watched, end_watching
 
 from memqos.agent.configuration import FightConfig, PodSourceConfig
 from memqos.agent.configuration.sources import load_configuration

@@ -9,7 +9,7 @@ from tests.commands import Done, memqos
 from tests.fakes.agent import SteppedNode
 from tests.fakes.cgroups import FakeKernel
 from tests.fakes.node import MI, memory_folder
-from tests.fakes.owned import KUBEPODS, OwnedNode
+from tests.fakes.owner_node import KUBEPODS, OwnedNode
 
 from memqos.cli.main import WRONG_USAGE
 from memqos.converge.direct_driver import DirectDriver

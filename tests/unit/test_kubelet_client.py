@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.eventually import eventually
-from tests.fakes.asking import refusal, with_openssl
+from tests.fakes.client import refusal, with_openssl
 from tests.fakes.kubelet import FakeKubelet, TlsFiles, fake_kubelet, self_signed
 
 from memqos.errors import InputError, Unreachable

@@ -18,7 +18,7 @@ from tests.commands import ROOT, Done, memqos
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
-from tests.unit.test_guarding import files as stuck
+from tests.unit.test_node_guard import files as stuck
 
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.reconcile import build_reconciler

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.fakes.node import MI, memory_folder
-from tests.fakes.owned import BURSTABLE, CONTAINERS, KUBEPODS, PODS, SLICES, OwnedNode, a_plan
+from tests.fakes.owner_node import BURSTABLE, CONTAINERS, KUBEPODS, PODS, SLICES, OwnedNode, a_plan
 from tests.fakes.peer import Mood, Peer
 
 from memqos.converge.apply import ApplyResult

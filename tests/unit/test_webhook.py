@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.commands import ROOT, memqos
 from tests.eventually import PATIENCE
-from tests.fakes.asking import with_openssl
+from tests.fakes.client import with_openssl
 from tests.fakes.kubelet import TlsFiles, self_signed
 from tests.fakes.reviews import UID, container, review
 

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
-from tests.fakes.asking import client, refusal, with_openssl
+from tests.fakes.client import client, refusal, with_openssl
 from tests.fakes.kubelet import TlsFiles, self_signed
 
 from memqos.errors import InputError, Unreachable

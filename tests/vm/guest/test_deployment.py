@@ -12,7 +12,7 @@ from tests.fakes.kubelet import TlsFiles
 from tests.vm.guest.agent import asked, metric
 from tests.vm.guest.daemon_pod import NODE, Cluster, DaemonPod, Object
 from tests.vm.guest.kubelet import HIGH, MIN, manifest
-from tests.vm.guest.owned import Memqos, dropins, number, systemctl, text
+from tests.vm.guest.owner_node import Memqos, dropins, number, systemctl, text
 from tests.vm.guest.processes import status_of, writable_mounts
 from tests.vm.guest.runtime import Containerd, RunningPod
 from tests.vm.guest.support import MI

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.eventually import eventually
-from tests.vm.guest.owned import (
+from tests.vm.guest.owner_node import (
     Memqos,
     cache_in,
     dropins,

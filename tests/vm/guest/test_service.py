@@ -13,7 +13,7 @@ import pytest
 from tests.eventually import eventually
 from tests.vm.guest.agent import asked
 from tests.vm.guest.node import a_pod
-from tests.vm.guest.owned import dropins, number, scope, systemctl, text
+from tests.vm.guest.owner_node import dropins, number, scope, systemctl, text
 from tests.vm.guest.processes import status_of
 from tests.vm.guest.runtime import make_cgroups, remove_cgroup
 from tests.vm.guest.support import MI, ROOT

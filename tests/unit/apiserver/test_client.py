@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from tests.eventually import PATIENCE, within_patience
 from tests.fakes.apiserver import FakeApiServer, pod
-from tests.fakes.asking import client, refusal, with_openssl
+from tests.fakes.client import client, refusal, with_openssl
 from tests.fakes.kubelet import TlsFiles
 
 from memqos.errors import Unreachable
