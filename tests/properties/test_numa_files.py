@@ -69,8 +69,8 @@ def test_a_damaged_file_gets_a_verdict_and_stays_as_it_is(folder: Path, data: by
     repaired = folder / "memory_manager_state.repaired"
     file.write_bytes(data)
     for command in ("verify", "repair"):
-        told = said("numa", "checkpoint", command, str(file))
-        assert told.startswith((str(file), f"refused: {file}"))
+        output = said("numa", "checkpoint", command, str(file))
+        assert output.startswith((str(file), f"refused: {file}"))
         assert file.read_bytes() == data
     if repaired.exists():
         assert isinstance(read_checkpoint(repaired.read_text()), LoadedCheckpoint)

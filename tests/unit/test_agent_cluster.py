@@ -49,15 +49,15 @@ def test_pods_are_those_of_its_node_and_changes_are_told(server: FakeApiServer) 
     server.stores["nodes"].put({"metadata": {"name": "node-1"}})
     server.pods.put(pod("here"))
     server.pods.put(pod("there", "node-2"))
-    told = threading.Event()
+    changed = threading.Event()
     source = agent_pod_source(
-        PodSourceConfig(files=(), cluster=True, node_name="node-1"), on_change=told.set
+        PodSourceConfig(files=(), cluster=True, node_name="node-1"), on_change=changed.set
     )
     try:
         assert [each.metadata.name for each in source.pods()] == ["here"]
-        told.clear()
+        changed.clear()
         server.pods.put(pod("new"))
-        assert told.wait(PATIENCE)
+        assert changed.wait(PATIENCE)
         assert sorted(each.metadata.name or "" for each in source.pods()) == ["here", "new"]
     finally:
         stop_source(source)
@@ -119,7 +119,7 @@ class Node:
     bed_type: ClassVar[type[SteppedNode]] = Reserving
 
     def __init__(
-        self, folder: Path, server: FakeApiServer, node: dict[str, Any], **told: Any
+        self, folder: Path, server: FakeApiServer, node: dict[str, Any], **options: Any
     ) -> None:
         self.server = server
         server.stores["nodes"].put(node)
@@ -128,7 +128,7 @@ class Node:
             folder,
             pods=PodSourceConfig(files=(), cluster=True, node_name="node"),
             events=False,
-            **{"release": None, **told},
+            **{"release": None, **options},
         )
         self.running.append(self.bed)
         self.path = f"{LEVELS[1]}/podu1/u1a"

@@ -48,7 +48,7 @@ class TestAPodThatStarts:
 
     def test_is_found_by_its_cgroup_before_the_source_tells_of_it(self, bed: SteppedNode) -> None:
         bed.settle()
-        pod = bed.run_pod(a_pod("u1"), told=False)
+        pod = bed.run_pod(a_pod("u1"), listed=False)
         bed.settle()
         assert bed.mi(pod_path(pod), LOW) == 0
         bed.pods.manifests["u1"] = pod

@@ -19,8 +19,8 @@ class Watched(SteppedNode):
 
     signs = RestartMarkers(1, 1)
 
-    def __init__(self, folder: Path, **told: object) -> None:
-        super().__init__(folder, **told)
+    def __init__(self, folder: Path, **options: object) -> None:
+        super().__init__(folder, **options)
         self.node.read_restart_markers = lambda: self.signs  # type: ignore[method-assign]
         self.pod = self.run_pod(a_pod("u1"))
         self.guaranteed = self.run_pod(a_pod("g1", 100, 100))

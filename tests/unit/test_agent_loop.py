@@ -55,14 +55,14 @@ def folder() -> Iterator[Path]:
 class Running:
     """An agent on a node, its pods from a folder of manifests."""
 
-    def __init__(self, folder: Path, bed: type[SteppedNode] = SteppedNode, **told: Any) -> None:
+    def __init__(self, folder: Path, bed: type[SteppedNode] = SteppedNode, **options: Any) -> None:
         self.manifests = folder / "manifests"
         self.manifests.mkdir(exist_ok=True)
         self.bed = bed(
             folder,
             listen="127.0.0.1:0",
             state_socket=str(folder / "state.sock"),
-            **{"pods": PodSourceConfig(files=(str(self.manifests),)), **told},
+            **{"pods": PodSourceConfig(files=(str(self.manifests),)), **options},
         )
         if self.bed.configuration.pods.files:
             self.bed.node.source = agent_pod_source(self.bed.configuration.pods)
@@ -107,7 +107,7 @@ class Running:
             self.heard.close()
             self.stream.close()
 
-    def told(self) -> list[str]:
+    def notifications(self) -> list[str]:
         """What the service manager heard."""
         heard = []
         while True:
@@ -187,7 +187,7 @@ class TestItsLife:
         heard: list[str] = []
 
         def alive() -> bool:
-            heard.extend(node.told())
+            heard.extend(node.notifications())
             return "WATCHDOG=1" in heard
 
         assert node.run(lambda: node.agent.status.is_complete, alive) == 0

@@ -388,7 +388,7 @@ class TestWhatItTells:
         assert f"kubelet_memory_qos_node_memory_low_bytes {64 * MI}\n" in text
 
     @pytest.mark.parametrize(
-        ("told", "sums"),
+        ("options", "sums"),
         [
             ({"policy": "None"}, (0, 0)),
             ({"policy": "HardReservation"}, (100 * MI, 0)),
@@ -396,9 +396,9 @@ class TestWhatItTells:
         ],
     )
     def test_are_no_sums_of_what_is_not_reserved(
-        self, told: dict[str, Any], sums: tuple[int, int], folder: Path
+        self, options: dict[str, Any], sums: tuple[int, int], folder: Path
     ) -> None:
-        text = self.of_two_pods(SteppedNode(folder, kep_metrics=True, **told))
+        text = self.of_two_pods(SteppedNode(folder, kep_metrics=True, **options))
         assert f"kubelet_memory_qos_node_memory_min_bytes {sums[0]}\n" in text
         assert f"kubelet_memory_qos_node_memory_low_bytes {sums[1]}\n" in text
 

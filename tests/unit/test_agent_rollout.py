@@ -169,7 +169,7 @@ class TestTheSumOfMemoryMin:
 
     def test_counts_what_others_have_set(self, folder: Path) -> None:
         bed = SteppedNode(folder, min_share=0.25)
-        foreign = bed.run_pod(a_pod("unknown", 900, 900), told=False)
+        foreign = bed.run_pod(a_pod("unknown", 900, 900), listed=False)
         bed.kernel.set(pod_path(foreign), MIN, str(900 * MI))
         mine = guaranteed(bed, "g1", 200)
         bed.wait(2)

@@ -26,11 +26,11 @@ ON = "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservatio
 class Node:
     """An agent beside a kubelet whose process comes and goes."""
 
-    def __init__(self, folder: Path, program: Path, **told: Any) -> None:
+    def __init__(self, folder: Path, program: Path, **options: Any) -> None:
         self.folder = folder
         self.program = program
         self.started = 100
-        self.bed = SteppedNode(folder, **{"release": None, **told})
+        self.bed = SteppedNode(folder, **{"release": None, **options})
         self.pod = self.bed.run_pod(a_pod("g", 256, 256))
         (self.container,) = container_paths(self.pod)
         self.bed.settle()
@@ -154,17 +154,17 @@ class TestAGuess:
         assert node.written() == 0
 
     @pytest.mark.parametrize(
-        "told", [{}, {"gates": {"MemoryQoS": True, "PodLevelResourceManagers": True}}]
+        "options", [{}, {"gates": {"MemoryQoS": True, "PodLevelResourceManagers": True}}]
     )
     def test_that_does_not_fit_the_node_does_not_end_the_agent(
-        self, folder: Path, program: Path, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+        self, folder: Path, program: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Neither the gate nor the policy was there in the release of the program on PATH.
         put_kubelet_program(folder / "path" / "kubelet", "v1.30.0")
         monkeypatch.setenv("PATH", str(folder / "path"), prepend=":")
         gates = "featureGates: {PodLevelResourceManagers: true, MemoryQoS: true}\n"
         monkeypatch.setattr(SteppedNode, "kubelet", gates)
-        node = Node(folder, program, **told)
+        node = Node(folder, program, **options)
         assert node.ready() is not None
         node.run_kubelet("v1.38.0", configuration=f"{gates}memoryReservationPolicy: None\n")
         node.bed.wait(2)
@@ -179,8 +179,8 @@ class TestAGuess:
 
 class TestAStatedRelease:
     def test_holds_where_the_kubelets_own_gate_is_off(self, folder: Path, program: Path) -> None:
-        told = {"gates": {"MemoryQoS": True}, "policy": "TieredReservation"}
-        node = Node(folder, program, release="1.38", **told)
+        options = {"gates": {"MemoryQoS": True}, "policy": "TieredReservation"}
+        node = Node(folder, program, release="1.38", **options)
         node.run_kubelet("v1.34.11", configuration=OFF)
         node.bed.wait(70)
         assert node.bed.core.planner.node_settings.kubelet is not None
@@ -293,7 +293,7 @@ class TestPodsOfAKubelet:
             pods=PodSourceConfig(files=(), kubelet=kubelet.url),
             kubelet_config=str(folder / "kubelet" / "config.yaml"),
         )
-        bed.run_pod(a_pod("g", 256, 256), told=False)
+        bed.run_pod(a_pod("g", 256, 256), listed=False)
         return bed
 
     def asked(self, kubelet: FakeKubelet) -> int:
@@ -345,7 +345,7 @@ class TestPodsOfAKubelet:
         assert len(bed.asker) == 1
         before = self.asked(kubelet)
         new = a_pod("h", 128, 128)
-        bed.run_pod(new, told=False)
+        bed.run_pod(new, listed=False)
         kubelet.answers["/pods"] = {"kind": "PodList", "items": [a_pod("g", 256, 256), new]}
         bed.wait(1)
         assert self.asked(kubelet) == before

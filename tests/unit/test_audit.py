@@ -410,8 +410,8 @@ def test_a_node_says_what_it_has_before_evictions() -> None:
     stated = {"capacity": {"memory": "16Gi"}, "allocatable": {"memory": "14Gi"}}
     node = msgspec.convert({"metadata": {"name": "n"}, "status": stated}, Node)
     config = with_defaults({}, 36)
-    told = NodeMemoryEstimator(config, terms(), exact=False).memory_of(node)
-    assert told == NodeMemory(16 * GI, 14 * GI + 100 * MI, 14 * GI)
+    memory = NodeMemoryEstimator(config, terms(), exact=False).memory_of(node)
+    assert memory == NodeMemory(16 * GI, 14 * GI + 100 * MI, 14 * GI)
     assert NodeMemoryEstimator(config, terms(), exact=True).memory_of(node).enforced == 16 * GI
 
 

@@ -271,7 +271,7 @@ def test_a_list_that_is_cut_between_two_pods_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("form", ["as kubectl writes it", "on one line", "an object a line"])
 @pytest.mark.parametrize(
-    ("good", "bad", "told"),
+    ("good", "bad", "message"),
     [
         ('"web-17"', "17", "expected a string, got an integer"),
         ('"web-17"', '"web-17" "x"', "this object is broken"),
@@ -281,7 +281,7 @@ def test_a_list_that_is_cut_between_two_pods_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_one_broken_pod_costs_no_other(
-    form: str, jobs: int, good: str, bad: str, told: str, tmp_path: Path
+    form: str, jobs: int, good: str, bad: str, message: str, tmp_path: Path
 ) -> None:
     objects = [pod(number) for number in range(40)]
     text = FORMS[form](objects)
@@ -290,7 +290,7 @@ def test_one_broken_pod_costs_no_other(
     found, faults, _ = surveyed(file, jobs=jobs)
     assert count(found) == 39
     assert len(faults) == 1
-    assert told in faults[0]
+    assert message in faults[0]
     place = text.index(good)
     lines_before = text.count("\n", 0, place)
     told_line = int(faults[0].removeprefix(f"{file}:").split(":")[0])

@@ -234,8 +234,8 @@ def test_a_folder_may_hold_other_objects_but_a_named_file_may_not(tmp_path: Path
     (tmp_path / "pod.yml").write_text(GOOD)
     folder = memqos("explain", str(tmp_path))
     assert folder.returncode == 0
-    told = "passed over, as they hold no pods: 1 ConfigMap, 1 Service, 1 of no kind"
-    assert told in folder.stderr
+    note = "passed over, as they hold no pods: 1 ConfigMap, 1 Service, 1 of no kind"
+    assert note in folder.stderr
 
 
 @pytest.mark.parametrize(

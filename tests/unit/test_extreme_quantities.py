@@ -107,8 +107,8 @@ def test_one_that_cannot_be_read_is_told_of_and_the_others_are_answered_for(
             assert "shop/odd" in [each["pod"] for each in done.data["unresolved"]]
             continue
         assert done.code == 1, command
-        told = done.err + (done.out if command == "audit" else "")
-        assert "is not a quantity" in told, command
+        output = done.err + (done.out if command == "audit" else "")
+        assert "is not a quantity" in output, command
         assert max(map(len, done.err.splitlines()), default=0) < 300, command
         assert command == "audit" or "good" in done.out, command
 

@@ -93,8 +93,8 @@ def test_a_value_that_changes_is_told_at_once() -> None:
 
 def test_levels_are_told_no_more_often_than_every_few_seconds() -> None:
     wild = [reading(second, 100 if second % 2 else 190) for second in range(60)]
-    told = levels(recorded(*wild))
-    assert all(later - earlier >= 5 for earlier, later in pairwise(told))
+    times = levels(recorded(*wild))
+    assert all(later - earlier >= 5 for earlier, later in pairwise(times))
 
 
 def test_an_episode_of_throttling_begins_at_once_and_ends_after_quiet() -> None:
@@ -175,7 +175,7 @@ def chronicle(tmp_path: Path) -> FlightRecorder:
     return FlightRecorder(RecordWriter(str(tmp_path / "records")))
 
 
-def told(chronicle: FlightRecorder, who: Subject = WEB) -> list[FlightRecord]:
+def records_of(chronicle: FlightRecorder, who: Subject = WEB) -> list[FlightRecord]:
     chronicle.writer.flush()
     assert chronicle.writer.fault is None
     found = [each for each in read_recordings(chronicle.writer.folder) if each.who.key == who.key]
@@ -190,7 +190,7 @@ def test_a_container_is_recorded_from_its_cgroup_coming_to_its_going(
 ) -> None:
     chronicle.record_sample(SCOPE, WEB, FILES, 1)
     chronicle.keep_only([], 9)
-    assert told(chronicle) == [
+    assert records_of(chronicle) == [
         LifeRecord(1, "appeared", SCOPE),
         LevelRecord(1, 1000, max=2000),
         LifeRecord(9, "vanished", SCOPE),
@@ -208,7 +208,7 @@ def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
     setting = Setting(90 * MI, ABOVE_REQUEST, (1, 2, "limit", 0.9, 4096))
     chronicle.record_write(Change(SCOPE, "memory.high", "max", "90", "container", setting), 3)
     chronicle.record_drift(SCOPE, "memory.high", "90", "max", "daemon-reload", 4)
-    assert told(chronicle)[2:] == [
+    assert records_of(chronicle)[2:] == [
         GuardRecord(2, "widen", 90 * MI, 95 * MI, 1, 4, 41, 660),
         WriteRecord(3, "memory.high", "max", "90", "high/above-request", ABOVE_REQUEST.says),
         WriteRecord(4, "memory.high", "90", "max", by="daemon-reload"),
@@ -224,7 +224,7 @@ def test_throttling_is_recorded_with_the_rule_of_the_value_in_place(
         chronicle.record_sample(SCOPE, WEB, files, at * SECOND, planned_high=setting)
 
     def rules() -> list[FlightRecord]:
-        return [each for each in told(chronicle) if isinstance(each, WriteRecord)]
+        return [each for each in records_of(chronicle) if isinstance(each, WriteRecord)]
 
     value, rule = str(90 * MI), (SHARE_OF_LIMIT.id, SHARE_OF_LIMIT.says)
     look(1, 0, 90 * MI)
@@ -243,10 +243,10 @@ def test_a_kill_is_told_of_the_container_whose_process_it_was(chronicle: FlightR
     [report] = oom_reports(log(OF_CGROUP))
     inner = msgspec.structs.replace(report, task_cgroup=f"{SCOPE}/container")
     assert chronicle.record_kill(inner, 5, GI, 4096) == WEB
-    assert isinstance(told(chronicle)[-1], KillRecord)
+    assert isinstance(records_of(chronicle)[-1], KillRecord)
     [other] = oom_reports(log(OF_MACHINE))
     assert chronicle.record_kill(other, 6, GI, 4096) == NODE_SUBJECT
-    assert isinstance(told(chronicle, NODE_SUBJECT)[-1], KillRecord)
+    assert isinstance(records_of(chronicle, NODE_SUBJECT)[-1], KillRecord)
 
 
 def test_an_eviction_is_told_once_of_every_container(chronicle: FlightRecorder) -> None:
@@ -255,7 +255,7 @@ def test_an_eviction_is_told_once_of_every_container(chronicle: FlightRecorder) 
     for at in (1, 2):
         chronicle.record_pods([evicted], at)
     for name in ("c0", "c1"):
-        found = told(chronicle, subject_of(evicted, name))
+        found = records_of(chronicle, subject_of(evicted, name))
         assert found == [EvictionRecord(1, "Evicted", "The node was low on memory")]
 
 
@@ -267,9 +267,9 @@ def test_a_resize_is_told_when_it_is_in_force(chronicle: FlightRecorder) -> None
 
     with_limit("100Mi")
     with_limit("100Mi")
-    assert told(chronicle) == []
+    assert records_of(chronicle) == []
     with_limit("200Mi")
-    assert told(chronicle) == [ResizeRecord(5, None, None, 100 * MI, 200 * MI)]
+    assert records_of(chronicle) == [ResizeRecord(5, None, None, 100 * MI, 200 * MI)]
 
 
 def test_the_node_is_told_of_every_minute_or_when_memory_goes(chronicle: FlightRecorder) -> None:
@@ -278,7 +278,7 @@ def test_the_node_is_told_of_every_minute_or_when_memory_goes(chronicle: FlightR
     chronicle.record_pressure(12_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
     chronicle.record_pressure(71_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
     chronicle.record_pressure(72_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
-    assert told(chronicle, NODE_SUBJECT) == [
+    assert records_of(chronicle, NODE_SUBJECT) == [
         PressureRecord(12_000, 6 * GI, 16 * GI, 100, 50),
         PressureRecord(72_000, 6 * GI, 16 * GI, 0, 0),
     ]

@@ -62,9 +62,9 @@ class GateOff(SteppedNode):
 
     kubelet = OFF
 
-    def __init__(self, folder: Path, *more: str, **told: Any) -> None:
+    def __init__(self, folder: Path, *more: str, **options: Any) -> None:
         profile = {"gates": {"MemoryQoS": True}, "policy": "TieredReservation", "factor": 0.5}
-        super().__init__(folder, *more, **{**profile, **told})
+        super().__init__(folder, *more, **{**profile, **options})
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def folder() -> Iterator[Path]:
 
 def state_of(bed: SteppedNode) -> AgentState:
     """What the agent answers on its socket."""
-    told = agent_state(AgentStatus(bed.core, "0.0", bed.now, 0), bed.now)
-    return read_agent_state(msgspec.json.encode(told), "the test")
+    state = agent_state(AgentStatus(bed.core, "0.0", bed.now, 0), bed.now)
+    return read_agent_state(msgspec.json.encode(state), "the test")
 
 
 def observed(bed: SteppedNode) -> ObservedNode:
@@ -429,11 +429,11 @@ class Node:
 
     def _is_at_work(self, mode: str) -> bool:
         answer = ask_state(self.socket)
-        told = {"pods": []} if answer is None else json.loads(answer)
-        cgroups = [each for pod in told["pods"] for each in pod["cgroups"]]
+        state = {"pods": []} if answer is None else json.loads(answer)
+        cgroups = [each for pod in state["pods"] for each in pod["cgroups"]]
         files = [file for each in cgroups for file in each["files"].values()]
         is_set = all(file["actual"] == file["desired"] for file in files)
-        return bool(files) and told["converged"] and is_set if mode == "enforce" else bool(files)
+        return bool(files) and state["converged"] and is_set if mode == "enforce" else bool(files)
 
     def run(self, command: str, *more: str) -> Done:
         places = ["--agent", self.socket, *self.journal]

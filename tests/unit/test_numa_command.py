@@ -138,9 +138,9 @@ def test_the_map_is_a_picture_with_words() -> None:
 
 
 def test_the_map_explains_what_it_shows_and_nothing_else() -> None:
-    told = memqos("show", "--snapshot", NODE, "-o", "svg").stdout
-    assert ">kept for the system</text>" in told
-    assert "hugepages</text>" not in told
+    svg = memqos("show", "--snapshot", NODE, "-o", "svg").stdout
+    assert ">kept for the system</text>" in svg
+    assert "hugepages</text>" not in svg
     untold = memqos("show", "--machine", MACHINE, "-o", "svg").stdout
     assert ">4Gi hugepages-2Mi</text>" in untold
     assert "free" not in untold

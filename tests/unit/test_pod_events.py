@@ -78,8 +78,8 @@ class TestBook:
 
     def test_a_pod_that_flaps_is_not_told_for_ever(self) -> None:
         book = EventBook()
-        told = [book.decide(happening(note=str(n)), START + n) for n in range(60)]
-        assert sum(each is not None for each in told) == 5
+        decisions = [book.decide(happening(note=str(n)), START + n) for n in range(60)]
+        assert sum(each is not None for each in decisions) == 5
         assert book.dropped == 55
 
     def test_what_was_too_much_may_be_told_later(self) -> None:
@@ -118,13 +118,13 @@ class TestBook:
         for uid, note, wait in happened:
             now += wait
             it = happening(uid, note=note)
-            told = book.decide(it, now)
-            if isinstance(told, Create):
+            decision = book.decide(it, now)
+            if isinstance(decision, Create):
                 counted[it] = 1
             elif it in counted:
                 counted[it] += 1
-            if isinstance(told, Refresh):
-                assert told.count == counted[it]
+            if isinstance(decision, Refresh):
+                assert decision.count == counted[it]
 
 
 class TestEvents:
@@ -140,10 +140,10 @@ class TestEvents:
 
     def test_their_names_are_names(self) -> None:
         long = PodEvent("shop", "x" * 199 + "." + "y" * 53, "u", "MemoryDrifted", "n")
-        told = EventBook().decide(long, START)
-        assert isinstance(told, Create)
-        assert len(told.name) <= 253
-        assert ".." not in told.name
+        decision = EventBook().decide(long, START)
+        assert isinstance(decision, Create)
+        assert len(decision.name) <= 253
+        assert ".." not in decision.name
 
 
 def test_of_which_containers_a_note_is_can_be_told() -> None:
@@ -346,15 +346,15 @@ class TestPoster:
     @given(st.lists(st.tuples(st.integers(0, 900), st.sampled_from("abc")), max_size=1500))
     @settings(max_examples=25)
     def test_what_waits_is_bounded_and_what_is_too_much_is_counted(
-        self, told: list[tuple[int, str]]
+        self, notes: list[tuple[int, str]]
     ) -> None:
         access = ClusterAccess(Cluster("http://127.0.0.1:9"), User(), "a test")
         poster = EventPoster(ApiClient(access), "node-1")  # its thread is not started
-        for uid, note in told:
+        for uid, note in notes:
             poster.post(happening(str(uid), note=note))
             assert poster.waiting <= QUEUE_LIMIT
-        assert poster.waiting + poster.dropped + poster.sent <= len(told)
-        assert poster.dropped or poster.waiting == len(set(told))
+        assert poster.waiting + poster.dropped + poster.sent <= len(notes)
+        assert poster.dropped or poster.waiting == len(set(notes))
 
     def test_bad_days_of_a_server_cost_nothing_but_time(self, server: FakeApiServer) -> None:
         poster = EventPoster(client(server), "node-1", pause=0.01, slowness=0.001)

@@ -45,8 +45,8 @@ WATCHING: list["Watched"] = []
 class Watched:
     """A node with an agent that looks at its containers every few seconds."""
 
-    def __init__(self, folder: Path, log: KernelLog | None = None, **told: Any) -> None:
-        self.bed = SteppedNode(folder, **told)
+    def __init__(self, folder: Path, log: KernelLog | None = None, **options: Any) -> None:
+        self.bed = SteppedNode(folder, **options)
         self.records = folder / "records"
         self.guard = NodeGuard()
         self.set_by = 0
@@ -197,9 +197,9 @@ def test_values_written_and_values_others_wrote_are_recorded(folder: Path) -> No
     node.bed.wait(70)
     node.lives(2)
     changes = [record for record in node.recorded() if isinstance(record, WriteRecord)]
-    told = [(change.file, change.by, change.new) for change in changes]
-    assert (HIGH, "memqos", str(PLANNED * MI)) in told
-    assert any(file == HIGH and by != "memqos" and new == "max" for file, by, new in told)
+    writes = [(change.file, change.by, change.new) for change in changes]
+    assert (HIGH, "memqos", str(PLANNED * MI)) in writes
+    assert any(file == HIGH and by != "memqos" and new == "max" for file, by, new in writes)
 
 
 def test_what_was_done_between_two_looks_has_the_time_at_which_it_was_done(folder: Path) -> None:
@@ -217,13 +217,13 @@ def test_what_was_done_between_two_looks_has_the_time_at_which_it_was_done(folde
     node.bed.settle()
     node.bed.now = begun + 5
     node.witness.sample(node.bed.core, node.bed.now)
-    told = [
+    writes = [
         (each.at / 1000 - begun, type(each), getattr(each, "new", ""))
         for each in node.recorded()
         if isinstance(each, WriteRecord | ResizeRecord) and each.at > begun * 1000
     ]
     wider = str(160 * MI)
-    assert sorted(told, key=lambda each: each[0]) == [
+    assert sorted(writes, key=lambda each: each[0]) == [
         (1, ResizeRecord, ""),
         (1, WriteRecord, wider),
         (2, WriteRecord, "max"),
@@ -472,11 +472,11 @@ def test_a_configuration_decides_what_is_watched(tmp_path: Path) -> None:
     witness, _ = sampler_of(off, fs, "/proc")
     assert (witness.guard, witness.recorder) == (None, None)
     witness.close()
-    told = AgentConfiguration(
+    configuration = AgentConfiguration(
         guard=GuardConfig(period=7.0, steps=2),
         recorder=RecorderConfig(folder=str(tmp_path), kib_each=8),
     )
-    witness, _ = sampler_of(told, fs, "/proc")
+    witness, _ = sampler_of(configuration, fs, "/proc")
     assert witness.guard is not None
     assert witness.recorder is not None
     assert (witness.guard.tuning.period, witness.guard.tuning.steps) == (7.0, 2)

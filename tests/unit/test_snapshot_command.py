@@ -102,8 +102,8 @@ def test_what_a_snapshot_leaves_out_on_purpose_is_listed_in_it_and_told_once(
     taken = memqos(
         *("--pods", PODS, "--kubelet", str(kubelet), "--out", str(file), "--cgroup-root", str(tree))
     )
-    told = [line for line in taken.stderr.splitlines() if "of no use here" in line]
-    assert [line.rpartition(": ")[2] for line in told] == ["65 fields, listed in the file's notes"]
+    lines = [line for line in taken.stderr.splitlines() if "of no use here" in line]
+    assert [line.rpartition(": ")[2] for line in lines] == ["65 fields, listed in the file's notes"]
     notes = json.loads(file.read_text())["notes"]
     assert any(note.endswith(", ".join(fields)) for note in notes)
     for command in ("plan", "doctor"):

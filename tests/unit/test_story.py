@@ -34,12 +34,12 @@ WEB = Subject(0, "shop", "web-1", "uid-1", "app", "Burstable")
 SECOND = 1000
 
 
-def told(*records: FlightRecord, node: tuple[FlightRecord, ...] = ()) -> Story:
+def story(*records: FlightRecord, node: tuple[FlightRecord, ...] = ()) -> Story:
     return story_of(Recording(WEB, records), Recording(Subject(0), node) if node else None)
 
 
 def chapter(*records: FlightRecord, node: tuple[FlightRecord, ...] = ()) -> Chapter:
-    (found,) = told(*records, node=node).chapters
+    (found,) = story(*records, node=node).chapters
     return found
 
 
@@ -63,7 +63,7 @@ def test_an_episode_of_throttling_is_told_with_how_it_began_and_all_it_came_to()
         "nothing was left to reclaim",
     )
     assert (found.rule, found.because) == (None, "the rule is not recorded")
-    assert "  the rule is not recorded" in story_text(told(*EPISODE))
+    assert "  the rule is not recorded" in story_text(story(*EPISODE))
 
 
 def planned_as(value: FileValue, rule: Rule) -> PlanLookup:
@@ -105,7 +105,7 @@ def test_a_rule_recorded_beats_the_plan_and_is_no_change_where_nothing_was_writt
 
 def test_a_rule_recorded_without_its_text_has_the_one_of_its_id() -> None:
     written = WriteRecord(0, "memory.high", "max", "1", ABOVE_REQUEST.id)
-    found = [each for each in told(written, *EPISODE).chapters if each.kind == "throttled"]
+    found = [each for each in story(written, *EPISODE).chapters if each.kind == "throttled"]
     assert found[0].because == ABOVE_REQUEST.says
 
 
@@ -117,7 +117,7 @@ def test_an_episode_without_an_end_lasts_as_long_as_events_are_seen() -> None:
 
 def test_the_rule_that_decided_is_the_one_that_was_recorded() -> None:
     written = WriteRecord(0, "memory.high", "max", "1", "high/share-of-limit", "from a share on")
-    found = [each for each in told(written, *EPISODE).chapters if each.kind == "throttled"]
+    found = [each for each in story(written, *EPISODE).chapters if each.kind == "throttled"]
     assert (found[0].rule, found[0].because) == ("high/share-of-limit", "from a share on")
 
 
@@ -129,7 +129,7 @@ def test_the_guard_has_not_throttled_anybody() -> None:
     widened = WriteRecord(
         16 * SECOND, "memory.high", str(486 * MI), str(492 * MI), "high/guard", ""
     )
-    found = {each.kind: each for each in told(planned, *EPISODE, step, widened).chapters}
+    found = {each.kind: each for each in story(planned, *EPISODE, step, widened).chapters}
     assert found["throttled"].rule == "high/above-request"
 
 
@@ -139,14 +139,14 @@ def test_the_last_step_back_to_the_plan_is_told_once() -> None:
         16 * SECOND, "memory.high", str(492 * MI), str(486 * MI), "high/above-request"
     )
     elsewhen = WriteRecord(999 * SECOND, "memory.high", "max", str(486 * MI), "high/above-request")
-    kinds = [(each.at // SECOND, each.kind) for each in told(back, written, elsewhen).chapters]
+    kinds = [(each.at // SECOND, each.kind) for each in story(back, written, elsewhen).chapters]
     assert kinds == [(15, "guarded"), (999, "changed")]
 
 
 def test_who_was_stuck_is_told_of_the_guard_unless_it_was_there() -> None:
     assert any("the guard" in remedy for remedy in chapter(*EPISODE).remedies)
     step = GuardRecord(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
-    assert not any("the guard" in remedy for remedy in told(*EPISODE, step).remedies)
+    assert not any("the guard" in remedy for remedy in story(*EPISODE, step).remedies)
 
 
 def test_with_swap_left_or_page_cache_to_reclaim_nobody_is_said_to_be_stuck() -> None:
@@ -164,7 +164,7 @@ def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
         for step in (1, 2, 3)
     ]
     down = GuardRecord(99 * SECOND, "narrow", 484 * MI, 483 * MI, 2, 4)
-    first, second = told(*up, down).chapters
+    first, second = story(*up, down).chapters
     assert first.what == (
         "the guard widened memory.high from 481Mi to 484Mi, step 3 of 4, in 3 steps within 10 s"
     )
@@ -174,7 +174,7 @@ def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
 def test_the_ends_of_the_guards_way_have_names() -> None:
     up = GuardRecord(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
     down = GuardRecord(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
-    first, second = told(up, down).chapters
+    first, second = story(up, down).chapters
     assert first.what == "the guard widened memory.high from 480Mi to 512Mi = memory.max"
     assert second.what == "the guard narrowed memory.high from 488Mi to 480Mi, as planned"
 
@@ -187,7 +187,7 @@ def test_of_several_episodes_the_worst_says_which_limit_is_enough() -> None:
             level(start + 1, used, high=486 * MI),
             ThrottleRecord((start + 9) * SECOND, start * SECOND, True, 9, 10, 486 * MI, 0, 0),
         ]
-    limits = [each for each in told(*records).remedies if "memory limit of about" in each]
+    limits = [each for each in story(*records).remedies if "memory limit of about" in each]
     assert limits == [
         "a memory limit of about 580Mi: memory.high would have been above the 500Mi it used"
     ]
@@ -196,7 +196,7 @@ def test_of_several_episodes_the_worst_says_which_limit_is_enough() -> None:
 def test_what_a_rule_says_is_said_once() -> None:
     first = GuardRecord(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
     second = GuardRecord(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
-    lines = [line for line in story_text(told(first, second)) if "rule high/guard" in line]
+    lines = [line for line in story_text(story(first, second)) if "rule high/guard" in line]
     assert [line == "  rule high/guard" for line in lines] == [False, True]
 
 
@@ -268,7 +268,7 @@ def test_a_kill_that_only_the_counters_tell_of_is_told_once() -> None:
     found = chapter(level(0, 500), CountRecord(5 * SECOND, "oom_kill", 2))
     assert found.what == "killed by the kernel: 2 processes"
     assert "report was not read" in found.evidence[0]
-    both = told(APPEARED, kill(), CountRecord(101 * SECOND, "oom_kill", 1))
+    both = story(APPEARED, kill(), CountRecord(101 * SECOND, "oom_kill", 1))
     assert [each.kind for each in both.chapters] == ["killed"]
 
 
@@ -300,18 +300,18 @@ def test_a_gap_in_the_record_is_told() -> None:
 @pytest.mark.parametrize("lost", [0, 12])
 def test_only_what_is_lost_is_drawn_as_a_gap(lost: int) -> None:
     records = (level(0, 1), GapRecord(65 * SECOND, 5 * SECOND, "No space left on device", lost))
-    found = timeline_of(Recording(WEB, records), told(*records))
+    found = timeline_of(Recording(WEB, records), story(*records))
     assert [span.kind for span in found.episodes] == (["gap"] if lost else [])
 
 
 def test_a_record_of_nothing_says_so() -> None:
-    lines = list(story_text(told(level(0, 100), level(60, 100))))
+    lines = list(story_text(story(level(0, 100), level(60, 100))))
     assert lines == [
         "shop/web-1 app · Burstable",
         "recorded 1970-01-01 00:00:00 to 00:01:00 UTC, 2 records",
         "nothing happened",
     ]
-    assert told().records == 0
+    assert story().records == 0
 
 
 def test_damage_is_noted() -> None:
@@ -321,12 +321,12 @@ def test_damage_is_noted() -> None:
 
 def test_a_story_over_midnight_tells_the_date_with_every_time() -> None:
     late = 86_399 * SECOND
-    story = told(LevelRecord(late, MI), EvictionRecord(late + 5 * SECOND, "Evicted", ""))
-    assert "1970-01-02 00:00:04  evicted by the kubelet" in list(story_text(story))
+    found = story(LevelRecord(late, MI), EvictionRecord(late + 5 * SECOND, "Evicted", ""))
+    assert "1970-01-02 00:00:04  evicted by the kubelet" in list(story_text(found))
 
 
 def test_data_has_times_that_scripts_can_read() -> None:
-    data = story_data(told(*EPISODE))
+    data = story_data(story(*EPISODE))
     assert data["since"] == "1970-01-01T00:00:00.000Z"
     (found,) = data["chapters"]
     assert (found["at"], found["until"]) == ("1970-01-01T00:00:05.000Z", "1970-01-01T00:01:05.000Z")

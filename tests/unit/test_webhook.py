@@ -317,15 +317,15 @@ class TestACertificate:
     def test_that_is_missing_or_wrong_is_told_before_anything_listens(
         self, tmp_path: Path, identity: TlsFiles
     ) -> None:
-        def told(cert: Path, key: Path) -> str:
+        def refusal(cert: Path, key: Path) -> str:
             done = memqos("webhook", "--tls-cert", str(cert), "--tls-key", str(key))
             assert done.code == 1
             return done.err
 
-        assert "no such file" in told(tmp_path / "none.crt", identity.key)
+        assert "no such file" in refusal(tmp_path / "none.crt", identity.key)
         junk = tmp_path / "junk.pem"
         junk.write_text("junk")
-        assert "do not work together" in told(identity.cert, junk)
+        assert "do not work together" in refusal(identity.cert, junk)
 
 
 class TestAReload:

@@ -261,12 +261,12 @@ def test_records_of_a_pod_that_runs_end_with_the_look_of_the_snapshot(tmp_path: 
     recorder.flush()
     with_records(file, str(tmp_path / "records"))
     asked = ("why", name, container, "-n", namespace, "--snapshot", file)
-    (told,) = memqos(*asked, "-o", "json").data["containers"]
+    (container,) = memqos(*asked, "-o", "json").data["containers"]
     # What the status calls OOMKilled is the kill that is recorded.
-    assert [chapter["what"] for chapter in told["chapters"]] == [
+    assert [chapter["what"] for chapter in container["chapters"]] == [
         "killed by the kernel: java (pid 7), because the container's memory limit was reached"
     ]
-    assert (told["until"], told["notes"]) == ("2026-03-02T10:05:00.000Z", [])
+    assert (container["until"], container["notes"]) == ("2026-03-02T10:05:00.000Z", [])
     assert memqos(*asked, "-o", "svg").out.startswith("<svg")
 
 

@@ -482,10 +482,10 @@ class TestPlugins:
     ) -> None:
         key = "-----BEGIN PRIVATE KEY-----\nMIIsecret\nMIIsecret\n-----END PRIVATE KEY-----"
         past = "2020-01-01T00:00:00Z"
-        told = self.printing(f'"token":"printed-1","expirationTimestamp":"{past}"')
+        answer = self.printing(f'"token":"printed-1","expirationTimestamp":"{past}"')
         filler = "x" * 295
         complaint = f"echo 'printed-1 {key} eyJhbGciOiJub25l.secret printed-1{filler}' >&2; exit 1"
-        user = self.plugin(tmp_path, f"[ $n = 1 ] || {{ {complaint}\n}}\n{told}")
+        user = self.plugin(tmp_path, f"[ $n = 1 ] || {{ {complaint}\n}}\n{answer}")
         asked = self.asked(secure, identity, user, tmp_path)
         text = refusal(lambda: list_objects(asked, POD_RESOURCE))
         assert f"… … …{filler}" in text

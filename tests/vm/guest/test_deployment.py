@@ -83,17 +83,17 @@ class Node:
         api.stores["nodes"].put(
             {"metadata": {"name": NODE}, "status": {"nodeInfo": {"kubeletVersion": "v1.32.4"}}}
         )
-        for told in self.manifests:
-            told["spec"]["nodeName"] = NODE
-            api.pods.put(told)
+        for each in self.manifests:
+            each["spec"]["nodeName"] = NODE
+            api.pods.put(each)
         self.agents = 0
         self.before = self.values()
 
     def values(self) -> dict[str, str | None]:
         """All that memqos could have changed, and what systemd was told of slices."""
         files = self.memqos.files(self.pods[0].names.kubepods)
-        told = {path: value for path, value in dropins().items() if ".slice.d" in path}
-        found: dict[str, str | None] = {**files, **told}
+        slices = {path: value for path, value in dropins().items() if ".slice.d" in path}
+        found: dict[str, str | None] = {**files, **slices}
         return {path: value for path, value in found.items() if "-podagent" not in path}
 
     def agent(self, overlay: str, **environment: str) -> DaemonPod:

@@ -26,8 +26,8 @@ def cases(xml: bytes) -> list[Case]:
 def _case(element: ElementTree.Element) -> Case:
     verdicts = {_VERDICTS[child.tag] for child in element if child.tag in _VERDICTS}
     verdict: Verdict = "failed" if "failed" in verdicts else next(iter(verdicts), "passed")
-    told = (_told(child) for child in element)
-    return Case(element.get("name", ""), verdict, "\n".join(text for text in told if text))
+    texts = (_told(child) for child in element)
+    return Case(element.get("name", ""), verdict, "\n".join(text for text in texts if text))
 
 
 def _told(element: ElementTree.Element) -> str:
