@@ -71,7 +71,7 @@ def pod(
     return msgspec.convert(data, Pod)
 
 
-def terms(
+def node_settings(
     release: str = "1.38",
     *,
     factor: float | None = 0.9,
@@ -96,9 +96,9 @@ def terms(
     )
 
 
-def planned(pod: Pod, terms: Settings) -> PodPlan:
+def planned(pod: Pod, node_settings: Settings) -> PodPlan:
     """The plan of a pod that is valid."""
-    found = semantics(pod, terms)
+    found = semantics(pod, node_settings)
     assert not found.errors
     assert found.plan is not None
     return found.plan

@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement, product
 from typing import Final
 
 from hypothesis import strategies as st
-from tests.builders import GI, MI, Json, pod, stanza, terms
+from tests.builders import GI, MI, Json, node_settings, pod, stanza
 
 from memqos.kube.quantity import Quantity
 from memqos.release import NEWEST, OLDEST, Release
@@ -147,7 +147,7 @@ def all_terms(oldest: int = OLDEST, *, node: bool | None = None) -> st.SearchStr
     """Terms with MemoryQoS on; a node's facts are there or not, unless `node` says which."""
     facts = {True: _MEMORY, False: st.none(), None: st.none() | _MEMORY}[node]
     return st.builds(
-        lambda release, **more: terms(str(release), gates=dict(release.gates), **more),
+        lambda release, **more: node_settings(str(release), gates=dict(release.gates), **more),
         releases(oldest),
         factor=_FACTORS,
         policy=st.sampled_from(_POLICIES),

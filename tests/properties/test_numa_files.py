@@ -54,7 +54,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def said(*arguments: str) -> str:
+def output_of(*arguments: str) -> str:
     """What a command says, on either channel; anything but an answer or a refusal is raised."""
     try:
         done = CliRunner().invoke(cli, arguments, standalone_mode=False, catch_exceptions=False)
@@ -69,7 +69,7 @@ def test_a_damaged_file_gets_a_verdict_and_stays_as_it_is(folder: Path, data: by
     repaired = folder / "memory_manager_state.repaired"
     file.write_bytes(data)
     for command in ("verify", "repair"):
-        output = said("numa", "checkpoint", command, str(file))
+        output = output_of("numa", "checkpoint", command, str(file))
         assert output.startswith((str(file), f"refused: {file}"))
         assert file.read_bytes() == data
     if repaired.exists():

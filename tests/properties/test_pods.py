@@ -26,9 +26,9 @@ from memqos.release import Release
 from memqos.settings.settings import Settings
 
 
-def valid(pod: Pod, terms: Settings) -> tuple[Shape, PodPlan]:
+def valid(pod: Pod, node_settings: Settings) -> tuple[Shape, PodPlan]:
     """Shape and plan of a valid pod; others are not looked at."""
-    found = semantics(pod, terms)
+    found = semantics(pod, node_settings)
     assume(found.plan is not None)
     assert found.plan is not None
     return found.shape, found.plan
@@ -47,31 +47,31 @@ def memory_of(amounts: Amounts) -> int:
 class TestMemoryHigh:
     @given(pods, all_terms(node=True))
     def test_a_container_is_throttled_above_its_request_and_within_its_limit(
-        self, pod: Pod, terms: Settings
+        self, pod: Pod, node_settings: Settings
     ) -> None:
         """Its limit is its own, else what the node has to give."""
-        shape, plan = valid(pod, terms)
+        shape, plan = valid(pod, node_settings)
         for part, container in zip(shape.parts, plan.containers, strict=True):
             high = container.settings["memory.high"].value
             if high is not None:
                 assert isinstance(high, int)
-                most = memory_of(part.limits) or terms.memory_allocatable
+                most = memory_of(part.limits) or node_settings.memory_allocatable
                 assert most is not None
                 assert memory_of(part.requests) < high <= most
 
     @given(pods, all_terms(oldest=27, node=True))
-    def test_from_1_27_on_at_a_whole_page(self, pod: Pod, terms: Settings) -> None:
-        _, plan = valid(pod, terms)
+    def test_from_1_27_on_at_a_whole_page(self, pod: Pod, node_settings: Settings) -> None:
+        _, plan = valid(pod, node_settings)
         for settings in cgroups(plan):
             high = settings["memory.high"].value
             assert high is None or isinstance(high, int)
-            assert not (high or 0) % terms.page_size
+            assert not (high or 0) % node_settings.page_size
 
     @given(pods, all_terms(oldest=37))
     def test_a_pod_is_throttled_above_its_request_and_within_its_limit(
-        self, pod: Pod, terms: Settings
+        self, pod: Pod, node_settings: Settings
     ) -> None:
-        _, plan = valid(pod, terms)
+        _, plan = valid(pod, node_settings)
         high = plan.settings["memory.high"].value
         if high is not None:
             assert isinstance(high, int)
@@ -80,33 +80,33 @@ class TestMemoryHigh:
 
     @given(pods, all_terms())
     def test_a_pod_guaranteed_by_its_containers_is_never_throttled(
-        self, pod: Pod, terms: Settings
+        self, pod: Pod, node_settings: Settings
     ) -> None:
-        shape, plan = valid(pod, terms)
-        if plan.qos == "Guaranteed" and not has_pod_level(shape, terms.release):
+        shape, plan = valid(pod, node_settings)
+        if plan.qos == "Guaranteed" and not has_pod_level(shape, node_settings.release):
             assert all(settings["memory.high"].value is None for settings in cgroups(plan))
 
 
 class TestProtection:
     @given(pods, all_terms())
-    def test_nobody_is_protected_twice(self, pod: Pod, terms: Settings) -> None:
-        _, plan = valid(pod, terms)
+    def test_nobody_is_protected_twice(self, pod: Pod, node_settings: Settings) -> None:
+        _, plan = valid(pod, node_settings)
         for settings in cgroups(plan):
             assert not (settings["memory.min"].value and settings["memory.low"].value)
 
     @given(pods, all_terms(oldest=36))
-    def test_policy_none_protects_nobody(self, pod: Pod, terms: Settings) -> None:
-        _, plan = valid(pod, msgspec.structs.replace(terms, policy="None"))
+    def test_policy_none_protects_nobody(self, pod: Pod, node_settings: Settings) -> None:
+        _, plan = valid(pod, msgspec.structs.replace(node_settings, policy="None"))
         for settings in cgroups(plan):
             assert not settings["memory.min"].value
             assert not settings["memory.low"].value
 
     @given(pods, all_terms())
     def test_a_pod_claims_all_that_its_running_containers_claim(
-        self, pod: Pod, terms: Settings
+        self, pod: Pod, node_settings: Settings
     ) -> None:
         """A cgroup is never protected further than its parent is."""
-        _, plan = valid(pod, terms)
+        _, plan = valid(pod, node_settings)
         for name in ("memory.min", "memory.low"):
             claims = [int(each.settings[name].value or 0) for each in plan.containers]
             running = sum(
@@ -120,11 +120,13 @@ class TestProtection:
 
     @given(st.lists(pods, max_size=3), all_terms())
     def test_the_levels_claim_all_that_their_pods_claim(
-        self, several: list[Pod], terms: Settings
+        self, several: list[Pod], node_settings: Settings
     ) -> None:
         """BestEffort pods are not counted, even those whose containers request memory."""
-        plans = [plan for pod in several if (plan := semantics(pod, terms).plan) is not None]
-        levels = plan_levels(class_demand(plans), terms)
+        plans = [
+            plan for pod in several if (plan := semantics(pod, node_settings).plan) is not None
+        ]
+        levels = plan_levels(class_demand(plans), node_settings)
         counted = [plan for plan in plans if plan.qos != "BestEffort"]
         burstable = [plan for plan in counted if plan.qos == "Burstable"]
         for level, below in ((levels.kubepods, counted), (levels.burstable, burstable)):
@@ -137,9 +139,9 @@ class TestProtection:
 class TestLimits:
     @given(pods, all_terms())
     def test_no_running_container_may_use_more_than_its_pod(
-        self, pod: Pod, terms: Settings
+        self, pod: Pod, node_settings: Settings
     ) -> None:
-        _, plan = valid(pod, terms)
+        _, plan = valid(pod, node_settings)
         most = plan.settings["memory.max"].value
         if most is not None:
             for container in plan.containers:
@@ -151,9 +153,9 @@ class TestLimits:
 class TestScores:
     @given(pods, all_terms(node=True))
     def test_burstable_lies_between_guaranteed_and_best_effort(
-        self, pod: Pod, terms: Settings
+        self, pod: Pod, node_settings: Settings
     ) -> None:
-        shape, plan = valid(pod, terms)
+        shape, plan = valid(pod, node_settings)
         for container in plan.containers:
             score = container.settings["oom_score_adj"].value
             assert isinstance(score, int)
@@ -168,11 +170,11 @@ class TestScores:
 class TestWithoutANode:
     @given(pods, all_terms(node=False), st.integers(1, LARGEST), st.integers(0, LARGEST))
     def test_what_is_told_holds_on_every_node(
-        self, pod: Pod, terms: Settings, capacity: int, allocatable: int
+        self, pod: Pod, node_settings: Settings, capacity: int, allocatable: int
     ) -> None:
-        _, plan = valid(pod, terms)
+        _, plan = valid(pod, node_settings)
         somewhere = msgspec.structs.replace(
-            terms, memory_capacity=capacity, memory_allocatable=allocatable
+            node_settings, memory_capacity=capacity, memory_allocatable=allocatable
         )
         _, there = valid(pod, somewhere)
         for here_settings, there_settings in zip(cgroups(plan), cgroups(there), strict=True):
@@ -290,8 +292,8 @@ class TestValidation:
             assert error.field in str(error)
 
     @given(odd_pods, all_terms())
-    def test_a_pod_is_planned_or_refused(self, pod: Pod, terms: Settings) -> None:
-        found = semantics(pod, terms)
+    def test_a_pod_is_planned_or_refused(self, pod: Pod, node_settings: Settings) -> None:
+        found = semantics(pod, node_settings)
         assert (found.plan is None) == bool(found.errors)
 
 
@@ -321,27 +323,29 @@ def variants(pod: Pod) -> Iterator[Pod]:
 class TestPlanner:
     @given(pods | odd_pods, all_terms())
     def test_what_is_remembered_is_what_would_be_worked_out(
-        self, pod: Pod, terms: Settings
+        self, pod: Pod, node_settings: Settings
     ) -> None:
-        planner = Planner(terms)
+        planner = Planner(node_settings)
         several = list(variants(pod))
         for each in several + several:
             found = planner.semantics(each)
-            shape = apply_defaults(each, terms.release)
+            shape = apply_defaults(each, node_settings.release)
             assert found.shape == shape
-            assert list(found.errors) == validate(each, shape, terms.release)
+            assert list(found.errors) == validate(each, shape, node_settings.release)
             if found.plan is not None:
-                assert found.plan == plan_pod(shape, terms, qos_class(shape, terms.release))
+                assert found.plan == plan_pod(
+                    shape, node_settings, qos_class(shape, node_settings.release)
+                )
 
 
 class TestReasons:
     @given(pods, all_terms())
-    def test_every_value_can_be_explained(self, pod: Pod, terms: Settings) -> None:
-        shape, plan = valid(pod, terms)
+    def test_every_value_can_be_explained(self, pod: Pod, node_settings: Settings) -> None:
+        shape, plan = valid(pod, node_settings)
         for settings in cgroups(plan):
             for setting in settings.values():
                 assert setting.because.says
-        release = terms.release
+        release = node_settings.release
         names = [container.name for container in containers_of(pod)]
         assert why_class(shape, names, release)
         assert all(why_defaulted(shape_of(pod, release), shape, names, release))

@@ -95,8 +95,8 @@ class TestAPodThatStarts:
         pod = bed.run_pod(a_pod("u2"))
         bed.settle()
         assert bed.mi(pod_path(pod), LOW) == 64
-        (wish,) = [each for each in bed.core.node_intent.intents.values() if each.unresolved]
-        assert "cannot name a cgroup" in wish.unresolved[0].why
+        (intent,) = [each for each in bed.core.node_intent.intents.values() if each.unresolved]
+        assert "cannot name a cgroup" in intent.unresolved[0].why
 
     def test_gets_its_values_in_both_cgroups_that_crun_makes_of_a_container(
         self, folder: Path
@@ -308,7 +308,7 @@ class TestWork:
         before = dict(bed.core.node_intent.intents)
         bed.wait(61)
         after = bed.core.node_intent.intents
-        assert all(after[key] is wish for key, wish in before.items())
+        assert all(after[key] is intent for key, intent in before.items())
 
 
 class TestFailures:

@@ -265,13 +265,13 @@ def test_a_kubelet_that_pods_come_from_is_asked_what_it_is(folder: Path, program
     with fake_kubelet({"/metrics": build}) as kubelet:
         node = Node(folder, program)
         node.bed.node.source = KubeletPods(KubeletEndpoint(kubelet.url))
-        ground = node.bed.node.node_settings()
-        assert ground.kubelet is not None
-        assert ground.doubt is None
-        assert ground.notes[0] == f"the running kubelet is v1.38.1, by {kubelet.url}/metrics"
+        node_settings = node.bed.node.node_settings()
+        assert node_settings.kubelet is not None
+        assert node_settings.doubt is None
+        assert node_settings.notes[0] == f"the running kubelet is v1.38.1, by {kubelet.url}/metrics"
         kubelet.raw = b""
         node.bed.now += 400
-        assert node.bed.node.node_settings() is ground
+        assert node.bed.node.node_settings() is node_settings
 
 
 class TestPodsOfAKubelet:
@@ -296,7 +296,7 @@ class TestPodsOfAKubelet:
         bed.run_pod(a_pod("g", 256, 256), listed=False)
         return bed
 
-    def asked(self, kubelet: FakeKubelet) -> int:
+    def pod_requests(self, kubelet: FakeKubelet) -> int:
         return [path for path, _ in kubelet.asked].count("/pods")
 
     def test_are_a_resync_when_they_are_first_told(
@@ -320,9 +320,9 @@ class TestPodsOfAKubelet:
     ) -> None:
         bed = self.bed(folder, kubelet, monkeypatch)
         bed.wait(30)
-        before = self.asked(kubelet)
+        before = self.pod_requests(kubelet)
         bed.wait(600)
-        assert self.asked(kubelet) == before + 10
+        assert self.pod_requests(kubelet) == before + 10
 
     def test_that_are_not_told_are_told_of_once_an_answer(
         self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
@@ -330,7 +330,7 @@ class TestPodsOfAKubelet:
         kubelet.answers["/pods"] = 403, b""
         bed = self.bed(folder, kubelet, monkeypatch)
         bed.wait(300)
-        assert bed.core.report.errors["source"] == self.asked(kubelet) - len(bed.asker)
+        assert bed.core.report.errors["source"] == self.pod_requests(kubelet) - len(bed.asker)
         kubelet.answers["/pods"] = {"kind": "PodList", "items": [a_pod("g", 256, 256)]}
         bed.wait(70)
         assert bed.core.node_intent.has_pods
@@ -343,11 +343,11 @@ class TestPodsOfAKubelet:
         bed.core.resync(bed.now)
         bed.settle()
         assert len(bed.asker) == 1
-        before = self.asked(kubelet)
+        before = self.pod_requests(kubelet)
         new = a_pod("h", 128, 128)
         bed.run_pod(new, listed=False)
         kubelet.answers["/pods"] = {"kind": "PodList", "items": [a_pod("g", 256, 256), new]}
         bed.wait(1)
-        assert self.asked(kubelet) == before
+        assert self.pod_requests(kubelet) == before
         bed.wait(4)
         assert bed.mi(container_paths(new)[0], "memory.min") == 128

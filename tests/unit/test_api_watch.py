@@ -79,7 +79,7 @@ def watching(
         watch.stop()
 
 
-def held(watch: Reflector[Pod]) -> Copy:
+def copy_of(watch: Reflector[Pod]) -> Copy:
     return {(each.metadata.namespace or "", each.metadata.name or ""): each
             for each in watch.objects()}  # fmt: skip
 
@@ -105,7 +105,7 @@ def ever_longer(pauses: list[float], begin: int) -> bool:
 
 
 def names(watch: Reflector[Pod]) -> list[str]:
-    return sorted(name for _, name in held(watch))
+    return sorted(name for _, name in copy_of(watch))
 
 
 class TestFollowing:
@@ -123,7 +123,7 @@ class TestFollowing:
             watch.wait(PATIENCE)
             server.pods.put(pod("new"))
             server.pods.put(pod("old", status={"phase": "Succeeded"}))
-            eventually("it follows", lambda: held(watch) == expected(server))
+            eventually("it follows", lambda: copy_of(watch) == expected(server))
             server.pods.delete("default", "old")
             eventually("one is gone", lambda: names(watch) == ["new"])
 
@@ -212,7 +212,9 @@ class TestBadDays:
                     server.pods.delete("default", f"p{number // 2 + number // 2 % 3 and number}")
                 time.sleep(0.001)  # the watch has its turn, however short
             server.faults = Faults()
-            eventually("all is there", lambda: watch.is_synced and held(watch) == expected(server))
+            eventually(
+                "all is there", lambda: watch.is_synced and copy_of(watch) == expected(server)
+            )
 
     def test_a_watch_goes_on_where_it_broke_off(self, server: FakeApiServer) -> None:
         server.pods.put(pod("one"))
@@ -247,7 +249,7 @@ class TestBadDays:
         with watching(server) as watch:
             watch.wait(PATIENCE)
             server.pods.put(pod("one", status={"phase": "Running", "message": "x" * (6 << 10)}))
-            eventually("it is there", lambda: held(watch) == expected(server))
+            eventually("it is there", lambda: copy_of(watch) == expected(server))
         assert len([each for each in server.asked if "watch" not in each.query]) == 2
 
     def test_an_expired_watch_is_not_answered_with_a_storm_of_lists(
@@ -473,10 +475,10 @@ def test_after_any_number_of_lives_and_faults_the_copy_is_the_servers(
         version = int(watch.version)
         with server.turn:
             if version >= server.pods.forgotten and looks.random() < 0.2:
-                compared.append(held(watch) == expected(server, version))
+                compared.append(copy_of(watch) == expected(server, version))
 
     def is_the_servers() -> bool:
-        return watch.is_synced and held(watch) == expected(server)
+        return watch.is_synced and copy_of(watch) == expected(server)
 
     pace = WatchTimings(watch=(0, 1), silence=0.1, short=0.0, slowness=0.002)
     with watching(server, on_change=look, pace=pace, page=50) as watch:

@@ -47,7 +47,7 @@ CASES = ROOT / "tests" / "conformance" / "cases" / "pod_semantics.jsonl"
 NODE = NodeMemory(16 * GI, 15 * GI, 14 * GI)
 
 
-def terms(release: str = "1.36", policy: Policy = "TieredReservation") -> Settings:
+def node_settings(release: str = "1.36", policy: Policy = "TieredReservation") -> Settings:
     return Settings(Release.of(release, {"MemoryQoS": True}), 0.9, policy)
 
 
@@ -91,7 +91,7 @@ def audited(
     under: Settings | None = None,
     nodes: dict[str, NodeMemory] | None = None,
 ) -> Audit:
-    under = under or terms()
+    under = under or node_settings()
     census = census_of(objects)
     for pod, containers in (usage or {}).items():
         census.add_usage(f"a/{pod}", containers)
@@ -120,7 +120,7 @@ def recorded() -> list[Pod]:
 @pytest.mark.parametrize("release", ["1.22", "1.27", "1.34", "1.36", "1.38"])
 @pytest.mark.parametrize("policy", ["None", "TieredReservation", "HardReservation"])
 def test_the_brief_plan_has_the_numbers_of_the_full_one(release: str, policy: Policy) -> None:
-    unknown = terms(release, policy)
+    unknown = node_settings(release, policy)
     node = msgspec.structs.replace(unknown, memory_capacity=64 * GI, memory_allocatable=60 * GI)
     for pod in recorded():
         shape = semantics(pod, node).shape
@@ -141,7 +141,7 @@ def test_the_brief_plan_has_the_numbers_of_the_full_one(release: str, policy: Po
 
 
 def test_an_abridged_pod_has_the_values_of_the_whole_one() -> None:
-    under = msgspec.structs.replace(terms("1.38"), memory_capacity=64 * GI)
+    under = msgspec.structs.replace(node_settings("1.38"), memory_capacity=64 * GI)
     for pod in recorded():
         text = msgspec.json.encode(pod)
         dumped = object_decoder.decode(text)
@@ -168,7 +168,9 @@ def test_pods_are_alike_only_if_their_abridged_texts_are() -> None:
                 names = container_names(dumped)
                 key, text = likeness(dumped, names), encode_abridged(dumped, names)
                 first = pod_decoder.decode(texts.setdefault(key, text))
-                assert semantics(first, terms()) == semantics(pod_decoder.decode(text), terms())
+                assert semantics(first, node_settings()) == semantics(
+                    pod_decoder.decode(text), node_settings()
+                )
     assert len(texts) > 100
 
 
@@ -201,7 +203,7 @@ def test_what_is_protected_unasked_is_what_the_kernel_gives(release: str, policy
         "e0": ({}, 700 * MI),
         "e1": ({}, 90 * MI),
     }
-    under = terms(release, policy)
+    under = node_settings(release, policy)
     audit = audited(
         [running(name, each) for name, (each, _) in pods.items()],
         {name: {"c0": used} for name, (_, used) in pods.items()},
@@ -356,9 +358,13 @@ def test_containers_that_peak_apart_could_share_a_request() -> None:
 def _found_in(census: Census, rule: str) -> list[Finding]:
     nodes = {"n": NODE}
     tallies = count_pods(
-        census, SpecCache(census.spec_texts, terms()), node_sizes(nodes, 4096), census.usage, {}
+        census,
+        SpecCache(census.spec_texts, node_settings()),
+        node_sizes(nodes, 4096),
+        census.usage,
+        {},
     )
-    return found(audit_cluster(tallies, terms(), nodes, [], [])[0], rule)
+    return found(audit_cluster(tallies, node_settings(), nodes, [], [])[0], rule)
 
 
 def test_a_namespace_without_defaults_is_told_only_if_it_needs_them() -> None:
@@ -383,7 +389,7 @@ def test_a_quota_with_little_left_is_found() -> None:
 
 def test_nodes_that_hold_too_much_are_found() -> None:
     many = [running(f"p{number}", asks("3Gi", "8Gi")) for number in range(5)]
-    audit = audited(many, {f"p{n}": {"c0": 2700 * MI} for n in range(5)}, terms("1.27"))
+    audit = audited(many, {f"p{n}": {"c0": 2700 * MI} for n in range(5)}, node_settings("1.27"))
     assert found(audit, "node/overcommitted")[0].evidence == ("requested 15Gi", "offered 14Gi")
     assert found(audit, "node/hard-protection")
     assert found(audit, "node/limits")
@@ -394,9 +400,9 @@ def test_nodes_that_hold_too_much_are_found() -> None:
 
 def test_memory_low_is_lost_below_a_level_that_has_none() -> None:
     pods = [running("p", asks("1Gi", "2Gi"))]
-    (finding,) = found(audited(pods, under=terms("1.36")), "node/lost-low")
+    (finding,) = found(audited(pods, under=node_settings("1.36")), "node/lost-low")
     assert finding.evidence == ("Burstable pods claim 1Gi of memory.low, in vain",)
-    assert not found(audited(pods, under=terms("1.37")), "node/lost-low")
+    assert not found(audited(pods, under=node_settings("1.37")), "node/lost-low")
 
 
 def test_rules_are_chosen_by_id_and_by_group() -> None:
@@ -410,16 +416,18 @@ def test_a_node_says_what_it_has_before_evictions() -> None:
     stated = {"capacity": {"memory": "16Gi"}, "allocatable": {"memory": "14Gi"}}
     node = msgspec.convert({"metadata": {"name": "n"}, "status": stated}, Node)
     config = with_defaults({}, 36)
-    memory = NodeMemoryEstimator(config, terms(), exact=False).memory_of(node)
+    memory = NodeMemoryEstimator(config, node_settings(), exact=False).memory_of(node)
     assert memory == NodeMemory(16 * GI, 14 * GI + 100 * MI, 14 * GI)
-    assert NodeMemoryEstimator(config, terms(), exact=True).memory_of(node).enforced == 16 * GI
+    assert (
+        NodeMemoryEstimator(config, node_settings(), exact=True).memory_of(node).enforced == 16 * GI
+    )
 
 
 def test_two_audits_differ_by_node() -> None:
     pods = [running("p", asks("1Gi", "2Gi")), running("q", asks("1Gi", "2Gi"), node="m")]
     nodes = {"n": NODE, "m": NODE}
-    one = audited(pods, under=terms(policy="None"), nodes=nodes)
-    other = audited(pods[:1], under=terms(policy="HardReservation"), nodes={"n": NODE})
+    one = audited(pods, under=node_settings(policy="None"), nodes=nodes)
+    other = audited(pods[:1], under=node_settings(policy="HardReservation"), nodes={"n": NODE})
     differing = compare_audits(one, other, ((), ()), {"n": 1})
     assert [
         (node.name, node.change_in("min"), node.change_in("pods")) for node in differing.nodes

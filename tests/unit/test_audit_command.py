@@ -68,12 +68,12 @@ def test_the_numbers_of_a_pod_are_those_explain_has(tmp_path: Path) -> None:
             each for each in objects() if each["metadata"]["name"] == item["spec"]["nodeName"]
         )
         (tmp_path / "node.json").write_text(json.dumps(node))
-        terms = ("--policy", "TieredReservation", "--release", "1.36")
+        flags = ("--policy", "TieredReservation", "--release", "1.36")
         explained = memqos(
-            "explain", str(one), "--node", str(tmp_path / "node.json"), "-o", "json", *terms
+            "explain", str(one), "--node", str(tmp_path / "node.json"), "-o", "json", *flags
         ).data["pods"][0]
         audited = next(
-            pod for pod in audit(*terms)["pods"] if pod["name"] == item["metadata"]["name"]
+            pod for pod in audit(*flags)["pods"] if pod["name"] == item["metadata"]["name"]
         )
         files = ("memory.min", "memory.low", "memory.high", "memory.max")
         assert [audited[file] for file in files] == [explained["pod"][file] for file in files]

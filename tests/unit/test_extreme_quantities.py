@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders import box, pod, terms
+from tests.builders import box, node_settings, pod
 from tests.commands import ROOT, Done, memqos
 from tests.fakes.reviews import container, review
 
@@ -174,7 +174,7 @@ def test_a_node_that_no_machine_can_be_is_told_of_beside_the_others(
 @pytest.mark.parametrize("policy", ["TieredReservation", "HardReservation"])
 def test_nobody_is_protected_by_a_number_that_overflows(amount: str, policy: Reservation) -> None:
     """The scheduler places such a pod anywhere: it must not get all of a node by it."""
-    plan = semantics(pod([box(amount, amount)]), terms("1.38", policy=policy)).plan
+    plan = semantics(pod([box(amount, amount)]), node_settings("1.38", policy=policy)).plan
     assert plan is not None
     for settings in (plan.settings, plan.containers[0].settings):
         assert not settings["memory.min"].value
@@ -182,7 +182,7 @@ def test_nobody_is_protected_by_a_number_that_overflows(amount: str, policy: Res
 
 
 def test_the_largest_amount_that_can_be_held_is_planned_as_it_is() -> None:
-    plan = semantics(pod([box("8Ei", "8Ei")]), terms("1.38", policy="HardReservation")).plan
+    plan = semantics(pod([box("8Ei", "8Ei")]), node_settings("1.38", policy="HardReservation")).plan
     assert plan is not None
     assert plan.settings["memory.max"].value == (1 << 63) - 1
 

@@ -112,7 +112,7 @@ async def sent(listener: Listener, data: bytes) -> bytes:
         writer.close()
 
 
-async def asked(listener: Listener, path: str, *headers: str, method: str = "GET") -> bytes:
+async def response_to(listener: Listener, path: str, *headers: str, method: str = "GET") -> bytes:
     head = [f"{method} {path} HTTP/1.1", "Host: x", *headers, "Connection: close"]
     return await sent(listener, "\r\n".join([*head, "\r\n"]).encode())
 
@@ -131,12 +131,12 @@ def body_of(answer: bytes) -> bytes:
 
 def test_metrics_health_and_readiness_are_answered() -> None:
     async def test(listener: Listener) -> None:
-        metrics = await asked(listener, "/metrics?name=x")
+        metrics = await response_to(listener, "/metrics?name=x")
         assert metrics.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n" in metrics
         assert body_of(metrics).endswith(b"memqos_converged 1\n")
-        assert status(await asked(listener, "/healthz")) == 200
-        unready = await asked(listener, "/readyz")
+        assert status(await response_to(listener, "/healthz")) == 200
+        unready = await response_to(listener, "/readyz")
         assert status(unready) == 503
         assert body_of(unready) == b"pods are not known yet\n"
 
@@ -145,7 +145,7 @@ def test_metrics_health_and_readiness_are_answered() -> None:
 
 def test_what_is_not_here_says_what_is() -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, "/")
+        answer = await response_to(listener, "/")
         assert status(answer) == 404
         assert b"/metrics\n" in body_of(answer)
 
@@ -154,7 +154,7 @@ def test_what_is_not_here_says_what_is() -> None:
 
 def test_a_head_is_an_answer_without_its_body() -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, "/large", method="HEAD")
+        answer = await response_to(listener, "/large", method="HEAD")
         assert b"Content-Length: 20000\r\n" in answer
         assert body_of(answer) == b""
 
@@ -164,7 +164,7 @@ def test_a_head_is_an_answer_without_its_body() -> None:
 @pytest.mark.parametrize("accepted", ["gzip", "deflate, gzip;q=0.5", "*"])
 def test_who_takes_gzip_gets_gzip(accepted: str) -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, "/large", f"Accept-Encoding: {accepted}")
+        answer = await response_to(listener, "/large", f"Accept-Encoding: {accepted}")
         assert b"Content-Encoding: gzip" in head_of(answer)
         assert len(body_of(answer)) < LARGE // 10
         assert gzip.decompress(body_of(answer)) == b"x" * LARGE
@@ -175,7 +175,7 @@ def test_who_takes_gzip_gets_gzip(accepted: str) -> None:
 @pytest.mark.parametrize("accepted", ["identity", "gzip;q=0", "gzip; q=0.0", "br", "gzipped"])
 def test_who_does_not_take_gzip_gets_none(accepted: str) -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, "/large", f"Accept-Encoding: {accepted}")
+        answer = await response_to(listener, "/large", f"Accept-Encoding: {accepted}")
         assert b"Content-Encoding" not in head_of(answer)
         assert body_of(answer) == b"x" * LARGE
 
@@ -195,7 +195,7 @@ def test_a_connection_is_kept_for_more_than_one_request() -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "get"])
 def test_only_get_and_head_are_answered(method: str) -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, "/metrics", method=method)
+        answer = await response_to(listener, "/metrics", method=method)
         assert status(answer) == 405
         assert b"Allow: GET, HEAD\r\n" in answer
 
@@ -228,7 +228,7 @@ def test_only_get_and_head_are_answered(method: str) -> None:
 def test_what_is_no_request_is_refused_and_the_connection_ends(data: bytes, expected: int) -> None:
     async def test(listener: Listener) -> None:
         assert status(await sent(listener, data)) == expected
-        assert status(await asked(listener, "/healthz")) == 200
+        assert status(await response_to(listener, "/healthz")) == 200
 
     serving(test)
 
@@ -238,7 +238,7 @@ def test_a_failure_inside_is_logged_and_not_told(
     path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, path)
+        answer = await response_to(listener, path)
         assert status(answer) == 500
         assert b"secret" not in answer
         assert b"Traceback" not in answer
@@ -272,7 +272,7 @@ def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
         await eventually_on_loop("it is connected", lambda: listener._connections)
         await eventually_on_loop("it is let go", lambda: not listener._connections)
         slow.close()
-        assert status(await asked(listener, "/healthz")) == 200
+        assert status(await response_to(listener, "/healthz")) == 200
 
     serving(test)
 
@@ -281,7 +281,7 @@ def test_many_idle_clients_keep_nobody_out() -> None:
     async def test(listener: Listener) -> None:
         idle = [await connected(listener) for _ in range(3 * BOUNDS.connections)]
         for _ in range(10):
-            assert status(await asked(listener, "/healthz")) == 200
+            assert status(await response_to(listener, "/healthz")) == 200
         assert len(listener._connections) <= BOUNDS.connections
         for _, writer in idle:
             writer.close()
@@ -675,7 +675,7 @@ def test_those_who_come_all_at_once_are_served_in_turn(monkeypatch: pytest.Monke
     monkeypatch.setattr(connections, "GRACE_SECONDS", 60)
 
     async def test(listener: Listener) -> None:
-        answers = await asyncio.gather(*[asked(listener, "/healthz") for _ in range(100)])
+        answers = await asyncio.gather(*[response_to(listener, "/healthz") for _ in range(100)])
         assert {status(answer) for answer in answers} == {200}
         assert not listener.closed
 
@@ -684,7 +684,7 @@ def test_those_who_come_all_at_once_are_served_in_turn(monkeypatch: pytest.Monke
 
 def test_many_ask_at_once() -> None:
     async def test(listener: Listener) -> None:
-        answers = await asyncio.gather(*[asked(listener, "/large") for _ in range(10)])
+        answers = await asyncio.gather(*[response_to(listener, "/large") for _ in range(10)])
         assert {body_of(answer) for answer in answers} == {b"x" * LARGE}
 
     serving(test)
@@ -698,7 +698,7 @@ def test_a_client_that_leaves_midway_harms_nobody(caplog: pytest.LogCaptureFixtu
             await eventually_on_loop("it is connected", lambda: listener._connections)
             writer.transport.abort()
             await eventually_on_loop("it has left", lambda: not listener._connections)
-        assert status(await asked(listener, "/healthz")) == 200
+        assert status(await response_to(listener, "/healthz")) == 200
 
     serving(test)
     assert not caplog.records

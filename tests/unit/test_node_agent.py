@@ -257,9 +257,9 @@ class TestTheJournal:
     PATH = "/kubepods/podx"
 
     def written(self, value: str, identity: int = 7) -> dict[str, tuple[str, ...]]:
-        debt = UndoEntry(self.PATH, HIGH, 7, "max", ("100", "200"), "pod")
+        entry = UndoEntry(self.PATH, HIGH, 7, "max", ("100", "200"), "pod")
         return values_in_journal(
-            {debt.key: debt}, {self.PATH: {HIGH: value}}, {self.PATH: identity}
+            {entry.key: entry}, {self.PATH: {HIGH: value}}, {self.PATH: identity}
         )
 
     @pytest.mark.parametrize("value", ["100\n", "200"])

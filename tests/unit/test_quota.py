@@ -55,7 +55,7 @@ def quota(hard: Json, used: Json | None = None, name: str = "quota", **spec: Any
     return quota_of(msgspec.convert(data, ResourceQuota))
 
 
-def asked(found: Pod, *quotas: Quota, release: Release = NEWEST, **more: Any) -> QuotaVerdict:
+def verdict_on(found: Pod, *quotas: Quota, release: Release = NEWEST, **more: Any) -> QuotaVerdict:
     return check_quotas(stored(found, release), quotas, release, NOW, **more)
 
 
@@ -307,14 +307,14 @@ def test_quotas_bound_pods_by_these_names(name: str, expected: bool) -> None:
 
 def test_a_pod_that_fits_is_added_to_what_is_used() -> None:
     bound = quota({"limits.memory": "4Gi"}, {"limits.memory": "1Gi"})
-    verdict = asked(pod([box("1Gi", "3Gi")]), bound)
+    verdict = verdict_on(pod([box("1Gi", "3Gi")]), bound)
     assert verdict.allowed
     assert verdict.new_used == {"quota": {"limits.memory": 4 * MILLI_GI}}
 
 
 def test_a_refusal_names_the_bound_and_what_is_left_of_it() -> None:
     bound = quota({"limits.memory": "4Gi", "pods": "9"}, {"limits.memory": "2Gi", "pods": "1"})
-    verdict = asked(pod([box("1Gi", "3Gi")]), bound)
+    verdict = verdict_on(pod([box("1Gi", "3Gi")]), bound)
     assert (verdict.allowed, verdict.reason, verdict.quota) == (False, "exceeded", "quota")
     assert verdict.exceeded == (
         ExceededQuota("limits.memory", asked=3 * MILLI_GI, used=2 * MILLI_GI, hard=4 * MILLI_GI),
@@ -324,31 +324,31 @@ def test_a_refusal_names_the_bound_and_what_is_left_of_it() -> None:
 
 def test_a_quota_on_memory_wants_every_container_to_declare_it() -> None:
     found = pod([box("1Gi"), box()], init=[box(cpu=("1", "1"))])
-    verdict = asked(found, quota({"requests.memory": "9Gi", "pods": "9"}))
+    verdict = verdict_on(found, quota({"requests.memory": "9Gi", "pods": "9"}))
     assert verdict.reason == "missing_required"
     assert verdict.missing == (MissingResource("requests.memory", ("c1", "i0")),)
 
 
 def test_a_quota_on_storage_wants_no_declaration() -> None:
-    assert asked(pod([box()]), quota({"requests.ephemeral-storage": "1Gi"})).allowed
+    assert verdict_on(pod([box()]), quota({"requests.ephemeral-storage": "1Gi"})).allowed
 
 
 def test_any_pod_level_value_frees_containers_from_declaring() -> None:
     found = pod([box()], resources=stanza(cpu=("1", "1")))
     bound = quota({"requests.memory": "1Gi"})
-    assert asked(found, bound).allowed
+    assert verdict_on(found, bound).allowed
     without = Release.of("1.38", {"PodLevelResources": False})
     assert check_quotas(stored(found), [bound], without, NOW).reason == "missing_required"
 
 
 def test_a_quota_whose_use_is_not_known_yet_admits_nothing() -> None:
-    verdict = asked(pod([box("1Gi")]), quota({"memory": "1Gi", "services": "1"}, {}))
+    verdict = verdict_on(pod([box("1Gi")]), quota({"memory": "1Gi", "services": "1"}, {}))
     assert (verdict.reason, verdict.unknown) == ("status_unknown", ("memory",))
 
 
 def test_quotas_that_do_not_count_the_pod_stay_as_they_are() -> None:
     other = quota({"pods": "1"}, {"pods": "1"}, name="other", scopes=["BestEffort"])
-    verdict = asked(pod([box("1Gi")]), other, quota({"pods": "2"}, {"pods": "1"}))
+    verdict = verdict_on(pod([box("1Gi")]), other, quota({"pods": "2"}, {"pods": "1"}))
     assert verdict.allowed
     assert verdict.matching == ("quota",)
     assert verdict.new_used == {"other": {"pods": 1000}, "quota": {"pods": 2000}}
@@ -356,15 +356,15 @@ def test_quotas_that_do_not_count_the_pod_stay_as_they_are() -> None:
 
 def test_asking_for_nothing_never_exceeds_even_an_overdrawn_quota() -> None:
     overdrawn = quota({"requests.memory": "1Gi"}, {"requests.memory": "2Gi"})
-    assert asked(pod([box("0")]), overdrawn).allowed
+    assert verdict_on(pod([box("0")]), overdrawn).allowed
 
 
 def test_a_resize_is_charged_what_it_adds() -> None:
     bound = quota({"requests.memory": "2Gi", "pods": "1"}, {"requests.memory": "1Gi", "pods": "1"})
     before = stored(pod([box("1Gi")]))
-    grown = asked(pod([box("1536Mi")]), bound, resized_from=before)
+    grown = verdict_on(pod([box("1536Mi")]), bound, resized_from=before)
     assert grown.new_used == {"quota": {"requests.memory": 1536 * MILLI_MI, "pods": 1000}}
-    too_much = asked(pod([box("3Gi")]), bound, resized_from=before)
+    too_much = verdict_on(pod([box("3Gi")]), bound, resized_from=before)
     assert too_much.exceeded == (
         ExceededQuota("requests.memory", asked=2 * MILLI_GI, used=MILLI_GI, hard=2 * MILLI_GI),
     )
@@ -372,14 +372,14 @@ def test_a_resize_is_charged_what_it_adds() -> None:
 
 def test_shrinking_gives_nothing_back_at_admission() -> None:
     bound = quota({"requests.memory": "2Gi"}, {"requests.memory": "2Gi"})
-    verdict = asked(pod([box("1Gi")]), bound, resized_from=stored(pod([box("2Gi")])))
+    verdict = verdict_on(pod([box("1Gi")]), bound, resized_from=stored(pod([box("2Gi")])))
     assert verdict.allowed
     assert verdict.new_used == {"quota": {"requests.memory": 2 * MILLI_GI}}
 
 
 def test_a_pod_that_enters_a_scope_is_charged_in_full() -> None:
     bound = quota({"pods": "1"}, {"pods": "1"}, scopes=["Terminating"])
-    verdict = asked(
+    verdict = verdict_on(
         pod([box("1Gi")], activeDeadlineSeconds=60), bound, resized_from=stored(pod([box("1Gi")]))
     )
     assert verdict.reason == "exceeded"

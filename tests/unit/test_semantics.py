@@ -4,7 +4,18 @@ from itertools import product
 from typing import Any
 
 import pytest
-from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms, written
+from tests.builders import (
+    GI,
+    MI,
+    Json,
+    box,
+    node_settings,
+    of_containers,
+    planned,
+    pod,
+    stanza,
+    written,
+)
 
 from memqos.kube.aggregate import pod_limits, pod_requests
 from memqos.kube.defaulting import apply_defaults
@@ -29,7 +40,7 @@ NEWEST = Release.of("1.38")
 
 
 def pod_max(pod: Pod, release: str) -> FileValue:
-    return planned(pod, terms(release)).settings["memory.max"].value
+    return planned(pod, node_settings(release)).settings["memory.max"].value
 
 
 class TestTotals:
@@ -156,7 +167,7 @@ class TestMemoryMax:
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_a_container_is_killed_past_its_limit(self, release: str) -> None:
         plan = planned(
-            pod([box("1Gi", "2Gi"), box("1Gi")], init=[box(None, "3Gi")]), terms(release)
+            pod([box("1Gi", "2Gi"), box("1Gi")], init=[box(None, "3Gi")]), node_settings(release)
         )
         assert of_containers(plan, "memory.max") == [3 * GI, 2 * GI, MAX]
 
@@ -173,11 +184,11 @@ class TestMemoryMax:
 
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_a_best_effort_pod_is_never_limited(self, release: str) -> None:
-        plan = planned(pod([box()], overhead={"memory": "1Gi", "cpu": "1"}), terms(release))
+        plan = planned(pod([box()], overhead={"memory": "1Gi", "cpu": "1"}), node_settings(release))
         assert {"memory.max", "cpu.max"}.isdisjoint(written(plan.settings))
         assert plan.settings["cpu.shares"].value == 2
         of_class = plan_pod(
-            apply_defaults(pod([box("1Gi", "1Gi")]), NEWEST), terms(release), "BestEffort"
+            apply_defaults(pod([box("1Gi", "1Gi")]), NEWEST), node_settings(release), "BestEffort"
         )
         assert of_class.settings["memory.max"].value is None
 
@@ -207,19 +218,19 @@ class TestMemoryMax:
 
     @pytest.mark.parametrize("release", ALL_RELEASES[10:])
     def test_a_pod_level_limit_suffices_and_reaches_the_containers(self, release: str) -> None:
-        at = terms(release, gates={"PodLevelResources": True})
+        at = node_settings(release, gates={"PodLevelResources": True})
         plan = planned(pod([box(), box("1Gi", "2Gi")], resources=stanza("2Gi", "4Gi")), at)
         assert plan.settings["memory.max"].value == 4 * GI
         assert of_containers(plan, "memory.max") == [4 * GI, 2 * GI]
 
     def test_overhead_does_not_reach_the_containers(self) -> None:
         limited = pod([box()], resources=stanza("2Gi", "4Gi"), overhead={"memory": "1Gi"})
-        plan = planned(limited, terms())
+        plan = planned(limited, node_settings())
         assert plan.settings["memory.max"].value == 5 * GI
         assert of_containers(plan, "memory.max") == [4 * GI]
 
     def test_a_pod_level_limit_of_zero_is_none(self) -> None:
-        plan = planned(pod([box()], resources=stanza("0", "0", cpu=("1", None))), terms())
+        plan = planned(pod([box()], resources=stanza("0", "0", cpu=("1", None))), node_settings())
         assert plan.settings["memory.max"].value is None
         assert of_containers(plan, "memory.max") == [MAX]
 
@@ -227,7 +238,7 @@ class TestMemoryMax:
 class TestOomGroup:
     def test_processes_die_together_from_1_28_on(self) -> None:
         found = [
-            of_containers(planned(pod([box()]), terms(release)), "memory.oom.group")[0]
+            of_containers(planned(pod([box()]), node_settings(release)), "memory.oom.group")[0]
             for release in ALL_RELEASES
         ]
         assert found == [None] * 6 + [1] * 11
@@ -235,7 +246,7 @@ class TestOomGroup:
     def test_unless_asked_not_to_which_1_32_made_possible(self) -> None:
         found = [
             of_containers(
-                planned(pod([box()]), terms(release, single_process_oom_kill=True)),
+                planned(pod([box()]), node_settings(release, single_process_oom_kill=True)),
                 "memory.oom.group",
             )[0]
             for release in ALL_RELEASES
@@ -243,7 +254,7 @@ class TestOomGroup:
         assert found == [None] * 6 + [1] * 4 + [None] * 7
 
     def test_whether_memory_qos_is_on_or_not(self) -> None:
-        plan = planned(pod([box()]), terms(gates={"MemoryQoS": False}))
+        plan = planned(pod([box()]), node_settings(gates={"MemoryQoS": False}))
         assert of_containers(plan, "memory.oom.group") == [1]
 
 
@@ -259,19 +270,21 @@ class TestCpu:
         assert weight_of(shares) == weight
 
     def test_time_is_limited_by_period_and_at_least_a_millisecond(self) -> None:
-        plan = planned(pod([box(cpu=("1m", "1500m")), box(cpu=("1m", "5m")), box()]), terms())
+        plan = planned(
+            pod([box(cpu=("1m", "1500m")), box(cpu=("1m", "5m")), box()]), node_settings()
+        )
         assert of_containers(plan, "cpu.max") == ["150000 100000", "1000 100000", "max 100000"]
 
     def test_a_pod_is_limited_where_every_container_is(self) -> None:
-        plan = planned(pod([box(cpu=("1", "2")), box(cpu=("1", "2"))]), terms())
+        plan = planned(pod([box(cpu=("1", "2")), box(cpu=("1", "2"))]), node_settings())
         assert plan.settings["cpu.max"].value == "400000 100000"
         assert plan.settings["cpu.shares"].value == 2048
-        half = planned(pod([box(cpu=("1", "2")), box()]), terms())
+        half = planned(pod([box(cpu=("1", "2")), box()]), node_settings())
         assert half.settings["cpu.max"].value is None
 
     def test_a_pod_level_limit_suffices_and_reaches_the_containers(self) -> None:
         plan = planned(
-            pod([box(), box(cpu=("500m", "1"))], resources=stanza(cpu=("1", "2"))), terms()
+            pod([box(), box(cpu=("500m", "1"))], resources=stanza(cpu=("1", "2"))), node_settings()
         )
         assert plan.settings["cpu.max"].value == "200000 100000"
         assert of_containers(plan, "cpu.max") == ["200000 100000", "100000 100000"]
@@ -289,13 +302,15 @@ class TestCpu:
 
     def test_a_request_of_zero_took_the_limit_before_1_26(self) -> None:
         zero = pod([box(cpu=("0", "1"))])
-        found = [of_containers(planned(zero, terms(r)), "cpu.shares")[0] for r in ALL_RELEASES]
+        found = [
+            of_containers(planned(zero, node_settings(r)), "cpu.shares")[0] for r in ALL_RELEASES
+        ]
         assert found == [1024] * 4 + [2] * 13
 
 
 class TestHugepages:
     def test_a_container_has_its_own_limit_and_none_of_other_sizes(self) -> None:
-        plan = planned(pod([box("1Gi", limits={HUGE: "4Mi"}), box()]), terms())
+        plan = planned(pod([box("1Gi", limits={HUGE: "4Mi"}), box()]), node_settings())
         assert of_containers(plan, "hugetlb.2MB.max") == [4 * MI, 0]
         assert of_containers(plan, "hugetlb.1GB.max") == [0, 0]
 
@@ -306,12 +321,12 @@ class TestHugepages:
         )
         gates = {"PodLevelResources": True}
         for release, expected in (("1.33", 0), ("1.34", 8 * MI), ("1.38", 8 * MI)):
-            plan = planned(shared, terms(release, gates=gates))
+            plan = planned(shared, node_settings(release, gates=gates))
             assert of_containers(plan, "hugetlb.2MB.max") == [4 * MI, expected]
             assert plan.settings["hugetlb.2MB.max"].value == 8 * MI
 
     def test_a_pod_has_what_it_requests_and_says_nothing_of_other_sizes(self) -> None:
-        plan = planned(pod([box("1Gi", limits={HUGE: "4Mi"})] * 2), terms())
+        plan = planned(pod([box("1Gi", limits={HUGE: "4Mi"})] * 2), node_settings())
         huge = {name: value for name, value in written(plan.settings).items() if "huge" in name}
         assert huge == {"hugetlb.2MB.max": 8 * MI}
 
@@ -320,19 +335,19 @@ class TestHugepages:
         more_at_first = pod(
             [box("1Gi", limits={HUGE: "4Mi"})], init=[box("1Gi", limits={HUGE: "6Mi"})]
         )
-        plan = planned(more_at_first, terms(release))
+        plan = planned(more_at_first, node_settings(release))
         expected = 4 * MI if release == "1.22" else 6 * MI
         assert plan.settings["hugetlb.2MB.max"].value == expected
 
 
 class TestValidity:
     def test_an_invalid_pod_has_errors_and_no_plan(self) -> None:
-        found = semantics(pod([box("2Gi", "1Gi")]), terms())
+        found = semantics(pod([box("2Gi", "1Gi")]), node_settings())
         assert [error.field for error in found.errors] == ["spec.containers[0].resources.requests"]
         assert found.plan is None
 
     def test_faults_of_names_and_of_resources_are_told_together(self) -> None:
-        found = semantics(pod([{**box("2Gi", "1Gi"), "image": ""}]), terms())
+        found = semantics(pod([{**box("2Gi", "1Gi"), "image": ""}]), node_settings())
         assert [error.field for error in found.errors] == [
             "spec.containers[0].image",
             "spec.containers[0].resources.requests",
@@ -341,26 +356,26 @@ class TestValidity:
 
     @pytest.mark.parametrize("resources", [stanza(None, "1Gi"), stanza("1Gi", "2Gi")])
     def test_a_pod_without_containers_is_refused_not_planned(self, resources: Json) -> None:
-        found = semantics(pod([], resources=resources), terms(capacity=10 * GI))
+        found = semantics(pod([], resources=resources), node_settings(capacity=10 * GI))
         assert [error.field for error in found.errors] == ["spec.containers"]
         assert found.plan is None
 
     def test_a_number_of_any_length_is_refused_or_planned(self) -> None:
-        found = semantics(pod([box(1 << 64)]), terms())
+        found = semantics(pod([box(1 << 64)]), node_settings())
         assert (found.plan is None) == bool(found.errors)
 
     @pytest.mark.parametrize("release", ["1.26", "1.36", "1.38"])
     def test_an_absurd_limit_is_planned_all_the_same(self, release: str) -> None:
-        found = semantics(pod([box("1", "1e900")]), terms(release))
+        found = semantics(pod([box("1", "1e900")]), node_settings(release))
         assert (found.plan is None) == bool(found.errors)
 
     @pytest.mark.parametrize("release", ["1.27", "1.36", "1.38"])
     def test_so_is_an_absurd_request(self, release: str) -> None:
-        found = semantics(pod([box("1e900")]), terms(release, allocatable=10 * GI))
+        found = semantics(pod([box("1e900")]), node_settings(release, allocatable=10 * GI))
         assert (found.plan is None) == bool(found.errors)
 
     def test_and_explained(self) -> None:
-        found = semantics(pod([box("1", "1e900")]), terms())
+        found = semantics(pod([box("1", "1e900")]), node_settings())
         if found.plan is not None:
             assert found.plan.settings["memory.max"].because.steps
 
@@ -385,7 +400,7 @@ class TestPlanner:
     )
 
     def test_what_is_remembered_is_what_would_be_worked_out(self) -> None:
-        at = terms(capacity=10 * GI, allocatable=9 * GI)
+        at = node_settings(capacity=10 * GI, allocatable=9 * GI)
         planner = Planner(at)
         for _ in range(2):
             for each in self.PODS:
@@ -396,12 +411,12 @@ class TestPlanner:
                 assert found == semantics(each, at)
 
     def test_pods_of_one_workload_are_worked_out_once(self) -> None:
-        planner = Planner(terms())
+        planner = Planner(node_settings())
         first, second = pod([box("1Gi")], hostname="a"), pod([box("1Gi")], hostname="b")
         assert planner.semantics(first) is planner.semantics(second)
 
     def test_whatever_their_containers_are_called(self) -> None:
-        planner = Planner(terms())
+        planner = Planner(node_settings())
         renamed = pod([{**box("1Gi"), "name": "other"}])
         assert planner.semantics(pod([box("1Gi")])) is planner.semantics(renamed)
 
@@ -412,7 +427,7 @@ class TestPlanner:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(semantics_module, "REMEMBERED", 2)
-        planner = Planner(terms())
+        planner = Planner(node_settings())
         many = [pod([box(number)]) for number in range(1, 6)]
         found = [planner.semantics(each) for each in many]
         assert planner.semantics(many[-1]) is found[-1]
@@ -427,13 +442,16 @@ class TestStored:
     def test_it_is_not_defaulted_again(self) -> None:
         as_new = pod([box(None, "2Gi")], resources=stanza(None, "4Gi"))
         as_held = pod([box(None, "2Gi")], resources=stanza(None, "4Gi"), uid="1", status={})
-        assert planned(as_new, terms()).requests == {"memory": 2 * GI * 1000}
-        assert planned(as_held, terms()).requests == {}
+        assert planned(as_new, node_settings()).requests == {"memory": 2 * GI * 1000}
+        assert planned(as_held, node_settings()).requests == {}
 
     def test_it_is_not_refused_again(self) -> None:
         held = pod([box("1Gi")], ephemeral=[box()], uid="1", status={})
-        assert [part.role for part in planned(held, terms()).containers] == ["regular", "ephemeral"]
-        assert semantics(pod([box("1Gi")], ephemeral=[box()]), terms()).plan is None
+        assert [part.role for part in planned(held, node_settings()).containers] == [
+            "regular",
+            "ephemeral",
+        ]
+        assert semantics(pod([box("1Gi")], ephemeral=[box()]), node_settings()).plan is None
 
     def test_it_takes_both_a_uid_and_a_status(self) -> None:
         for new in (pod([box()], uid="1"), pod([box()], status={}), pod([box()])):
@@ -441,7 +459,7 @@ class TestStored:
         assert is_stored(pod([box()], uid="1", status={}))
 
     def test_one_without_containers_has_a_plan_without_any(self) -> None:
-        at = terms(capacity=10 * GI)
+        at = node_settings(capacity=10 * GI)
         shared = pod([], resources=stanza("1Gi", "2Gi"), uid="1", status={})
         assert planned(shared, at).containers == ()
         alone = pod([], init=[box("1Gi", sidecar=True)], uid="1", status={})
@@ -449,18 +467,18 @@ class TestStored:
 
     def test_its_class_is_the_one_it_was_given(self) -> None:
         held = pod([box("1Gi")], uid="1", qos_class="Guaranteed")
-        assert planned(held, terms()).qos == "Guaranteed"
+        assert planned(held, node_settings()).qos == "Guaranteed"
 
     def test_what_its_status_reports_is_in_force(self) -> None:
         status = {"containerStatuses": [{"name": "c0", "resources": stanza("1Gi", "2Gi")}]}
         resizing = pod([box("3Gi", "4Gi")], uid="1", status=status)
-        plan = planned(resizing, terms(policy="HardReservation"))
+        plan = planned(resizing, node_settings(policy="HardReservation"))
         assert of_containers(plan, "memory.min") == [GI]
         assert of_containers(plan, "memory.max") == [2 * GI]
         assert plan.settings["memory.max"].value == 2 * GI
 
     def test_a_planner_remembers_none_of_them(self) -> None:
-        planner = Planner(terms())
+        planner = Planner(node_settings())
         for limit in ("1Gi", "2Gi"):
             status = {"containerStatuses": [{"name": "c0", "resources": stanza("1Mi", limit)}]}
             found = planner.semantics(pod([box("1Mi", "4Gi")], uid="1", status=status)).plan
@@ -474,10 +492,12 @@ class TestWithoutANode:
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_only_scores_and_throttling_without_a_limit_need_one(self, release: str) -> None:
         some = pod([box("1Gi"), box("1Gi", "2Gi"), box()])
-        without = planned(some, terms(release, policy="TieredReservation"))
+        without = planned(some, node_settings(release, policy="TieredReservation"))
         with_one = planned(
             some,
-            terms(release, policy="TieredReservation", capacity=20 * GI, allocatable=10 * GI),
+            node_settings(
+                release, policy="TieredReservation", capacity=20 * GI, allocatable=10 * GI
+            ),
         )
         for before, after in zip(all_settings(without), all_settings(with_one), strict=True):
             for name, setting in before.items():
@@ -492,10 +512,10 @@ class TestWithoutANode:
 
     def test_one_fact_does_not_stand_for_the_other(self) -> None:
         some = pod([box("1Gi")])
-        capacity_alone = planned(some, terms(capacity=10 * GI)).containers[0].settings
+        capacity_alone = planned(some, node_settings(capacity=10 * GI)).containers[0].settings
         assert capacity_alone["memory.high"].value == NEEDS_NODE
         assert capacity_alone["oom_score_adj"].value == 900
-        allocatable_alone = planned(some, terms(allocatable=10 * GI)).containers[0].settings
+        allocatable_alone = planned(some, node_settings(allocatable=10 * GI)).containers[0].settings
         assert allocatable_alone["oom_score_adj"].value == NEEDS_NODE
         assert isinstance(allocatable_alone["memory.high"].value, int)
 
@@ -504,7 +524,7 @@ class TestEphemeral:
     """Ephemeral containers join a running pod: cgroups of their own, no part in the pod's."""
 
     def test_they_are_planned_last_and_change_nothing_for_the_pod(self) -> None:
-        at = terms(policy="TieredReservation", capacity=10 * GI, allocatable=10 * GI)
+        at = node_settings(policy="TieredReservation", capacity=10 * GI, allocatable=10 * GI)
         without = planned(pod([box("1Gi", "2Gi")]), at)
         shape = apply_defaults(pod([box("1Gi", "2Gi")], ephemeral=[box()]), at.release)
         plan = plan_pod(shape, at, "Burstable")
@@ -517,7 +537,7 @@ class TestEphemeral:
         assert added["oom_score_adj"] == 999
 
     def test_a_pod_level_limit_holds_for_them_too(self) -> None:
-        at = terms()
+        at = node_settings()
         some = pod([box()], ephemeral=[box()], resources=stanza("1Gi", "2Gi"))
         plan = plan_pod(apply_defaults(some, at.release), at, "Burstable")
         assert of_containers(plan, "memory.max") == [2 * GI, 2 * GI]
@@ -568,7 +588,9 @@ class TestReasons:
     ) -> None:
         nodes: list[Json] = [{}, {"capacity": 16 * GI, "allocatable": 15 * GI}]
         for each, policy, node, factor in product(PODS, POLICIES, nodes, (None, 0.9)):
-            at = terms(release, gates={"MemoryQoS": on}, policy=policy, factor=factor, **node)
+            at = node_settings(
+                release, gates={"MemoryQoS": on}, policy=policy, factor=factor, **node
+            )
             for settings in all_settings(planned(each, at)):
                 for setting in settings.values():
                     because = setting.because
@@ -579,7 +601,9 @@ class TestReasons:
                     assert all(mentions(text, given) for given in setting.inputs)
 
     def test_a_reason_is_put_into_words_only_when_asked_for(self) -> None:
-        setting = planned(pod([box("1Gi", "2Gi")]), terms()).containers[0].settings["memory.high"]
+        setting = (
+            planned(pod([box("1Gi", "2Gi")]), node_settings()).containers[0].settings["memory.high"]
+        )
         assert setting.inputs == (GI, 2 * GI, "limit", 0.9, 4096)
         assert setting.because.steps == (
             "request = 1Gi, limit = 2Gi, factor = 0.9",
@@ -589,7 +613,7 @@ class TestReasons:
 
     def test_a_score_is_told_with_its_share_and_the_smallest_container(self) -> None:
         some = pod([box("2Gi")], init=[box("1Gi", sidecar=True)], resources=stanza("5Gi"))
-        plan = planned(some, terms(capacity=10 * GI))
+        plan = planned(some, node_settings(capacity=10 * GI))
         sidecar = plan.containers[0].settings["oom_score_adj"]
         assert sidecar.because.steps == (
             "request = 1Gi, capacity = 10Gi",
@@ -601,7 +625,7 @@ class TestReasons:
 
     def test_nothing_written_has_a_reason_too(self) -> None:
         setting: Setting = (
-            planned(pod([box("1Gi", "1Gi")]), terms()).containers[0].settings["memory.high"]
+            planned(pod([box("1Gi", "1Gi")]), node_settings()).containers[0].settings["memory.high"]
         )
         assert setting.value is None
         assert setting.because.rule == "high/request-is-limit"

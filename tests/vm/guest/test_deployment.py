@@ -9,7 +9,7 @@ import pytest
 from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubelet import TlsFiles
-from tests.vm.guest.agent import asked, metric
+from tests.vm.guest.agent import get_page, metric
 from tests.vm.guest.daemon_pod import NODE, Cluster, DaemonPod, Object
 from tests.vm.guest.kubelet import HIGH, MIN, manifest
 from tests.vm.guest.owner_node import Memqos, dropins, number, systemctl, text
@@ -144,7 +144,7 @@ def becomes_ready(agent: DaemonPod) -> None:
 
     def all_succeed() -> bool:
         assert process.exists(), agent.log()
-        return all(asked(probe["path"], ports[probe["port"]])[0] == 200 for probe in probes)
+        return all(get_page(probe["path"], ports[probe["port"]])[0] == 200 for probe in probes)
 
     eventually("all probes succeed", all_succeed)
 

@@ -101,16 +101,16 @@ class Site:
         return done.return_value or 0, done.output
 
     def apply(self, *arguments: str) -> tuple[int, str]:
-        terms = ("--pods", self.pods, "--kubelet", self.kubelet, "--release", "1.38")
-        return self.memqos("apply", "--yes", *terms, "--journal", self.journal, *arguments)
+        flags = ("--pods", self.pods, "--kubelet", self.kubelet, "--release", "1.38")
+        return self.memqos("apply", "--yes", *flags, "--journal", self.journal, *arguments)
 
     def rollback(self) -> int:
         return self.memqos("rollback", "--journal", self.journal)[0]
 
     def foretold(self) -> dict[str, str]:
         """Pod → what `memqos numa admit` says of its container's cpuset.mems."""
-        terms = ("--kubelet", self.kubelet, "--release", "1.38", "-o", "json")
-        _, text = self.memqos("numa", "admit", self.pods, "--machine", "/sys", *terms)
+        flags = ("--kubelet", self.kubelet, "--release", "1.38", "-o", "json")
+        _, text = self.memqos("numa", "admit", self.pods, "--machine", "/sys", *flags)
         pods = json.loads(text)["pods"]
         return {
             each["name"].removeprefix("pod/"): each["containers"]["c"]["cpusetMems"]
@@ -178,8 +178,8 @@ def test_a_node_that_the_parent_does_not_have_is_refused_as_the_kernel_would_not
     container.write(cpuset_mems="\n")
     plan = site.folder / "plan.json"
     site.kubepods.write(cpuset_mems="\n")
-    terms = ("--pods", site.pods, "--kubelet", site.kubelet, "--release", "1.38")
-    site.memqos("plan", *terms, "--numa", "allocate", "--out", str(plan))
+    flags = ("--pods", site.pods, "--kubelet", site.kubelet, "--release", "1.38")
+    site.memqos("plan", *flags, "--numa", "allocate", "--out", str(plan))
     site.kubepods.write(cpuset_mems="0-1")
     code, output = site.memqos("apply", str(plan), "--yes", "--journal", site.journal)
     assert code == 1
