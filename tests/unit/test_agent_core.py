@@ -80,6 +80,23 @@ class TestAPodThatStarts:
         assert [bed.mi(path, LOW) for path in LEVELS] == [10, 10, 0]
         assert not any("u1" in path for path in bed.core.observed.by_path)
 
+    def test_is_not_mistaken_for_the_one_of_its_name_that_is_still_ending(
+        self, bed: SteppedNode
+    ) -> None:
+        old, new = a_pod("u1", 64, 128), a_pod("u2", 10, 20)
+        new["metadata"]["name"] = old["metadata"]["name"]
+        bed.run_pod(old)
+        bed.run_pod(new)
+        bed.settle()
+        assert [bed.mi(pod_path(each), LOW) for each in (old, new)] == [64, 10]
+
+    def test_that_its_source_never_tells_of_is_asked_for_five_times(self, bed: SteppedNode) -> None:
+        bed.settle()
+        before = bed.pods.asked
+        bed.run_pod(a_pod("u1"), listed=False)
+        bed.wait(55)
+        assert bed.pods.asked - before == 5
+
     def test_is_followed_when_it_is_resized(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", 64, 128))
         bed.settle()

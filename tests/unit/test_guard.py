@@ -63,6 +63,26 @@ def test_each_of_the_signs_is_needed(lacking: str, samples: list[GuardSample]) -
     assert {decision.kind for decision in decisions(samples)} == {"keep"}, lacking
 
 
+@pytest.mark.parametrize(
+    ("events", "full", "pinned", "widens"),
+    [
+        (5, 0.3, 450, True),  # five events a second, 30 % of the time, 90 % of 500 Mi
+        (4, 0.3, 450, False),
+        (5, 0.29, 450, False),
+        (5, 0.3, 449, False),
+    ],
+)
+def test_a_sign_is_there_from_the_value_it_is_tuned_to(
+    events: int, full: float, pinned: int, widens: bool
+) -> None:
+    limits = HighBounds(500 * MI, 600 * MI)
+    samples = [
+        sample(at, at * events, full=full, unreclaimable=pinned * MI) for at in range(0, 20, 5)
+    ]
+    kinds = {decision.kind for decision in decisions(samples, limits)}
+    assert ("widen" in kinds) == widens
+
+
 def test_without_psi_the_other_signs_decide() -> None:
     stuck = [sample(at, at * 475, full=None) for at in range(0, 20, 5)]
     assert "widen" in {decision.kind for decision in decisions(stuck)}

@@ -121,6 +121,6 @@ def test_anonymous_heavy_containers_are_excluded_only_where_asked_for() -> None:
 
 def test_an_excluded_container_stays_so_until_it_is_half_page_cache() -> None:
     guard = NodeGuard(exclude_anonymous=True)
-    for anon, is_excluded in ((89, True), (60, True), (40, False), (60, False)):
+    for anon, is_excluded in ((89, True), (45, True), (44, False), (60, False)):
         guard.judge_container(container(), files(0, 0, anon=anon * MI), 0, 0)
         assert (PATH in guard.excluded) is is_excluded, anon
