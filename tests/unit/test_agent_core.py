@@ -20,6 +20,7 @@ from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.pod_sources import CachedFilePods
 from memqos.errors import InputError
 from memqos.host.lock import Locked
+from memqos.kube.pod import Pod
 from memqos.kube.selector import Selector
 from memqos.plan.names import cgroup_names, inner
 
@@ -68,9 +69,13 @@ class TestAPodThatStarts:
         assert (bed.mi(late, LOW), bed.mi(late, HIGH)) == (64, 77)
 
     def test_counts_above_it_only_once_it_is_there(self, bed: SteppedNode) -> None:
-        bed.pods.manifests["u1"] = a_pod("u1")
+        pod = a_pod("u1")
+        bed.pods.manifests["u1"] = pod
         bed.wait(70)
         assert bed.mi(KUBEPODS, LOW) == 0
+        bed.run_pod(pod)
+        bed.settle()
+        assert bed.mi(KUBEPODS, LOW) == 64
 
     def test_leaves_nothing_behind_when_it_ends(self, bed: SteppedNode) -> None:
         pods = [bed.run_pod(a_pod("u1")), bed.run_pod(a_pod("u2", 10, 20))]
@@ -90,12 +95,21 @@ class TestAPodThatStarts:
         bed.settle()
         assert [bed.mi(pod_path(each), LOW) for each in (old, new)] == [64, 10]
 
-    def test_that_its_source_never_tells_of_is_asked_for_five_times(self, bed: SteppedNode) -> None:
+    def test_that_its_source_does_not_tell_of_is_asked_for_later_and_later(
+        self, bed: SteppedNode
+    ) -> None:
         bed.settle()
-        before = bed.pods.asked
+        times: list[float] = []
+        tell = bed.pods.pods
+
+        def note() -> list[Pod]:
+            times.append(bed.now)
+            return tell()
+
+        bed.pods.pods = note  # type: ignore[method-assign]
         bed.run_pod(a_pod("u1"), listed=False)
         bed.wait(55)
-        assert bed.pods.asked - before == 5
+        assert [b - a for a, b in pairwise(times)] == [1, 2, 4, 8]
 
     def test_is_followed_when_it_is_resized(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", 64, 128))

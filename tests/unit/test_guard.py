@@ -130,7 +130,8 @@ def test_mostly_anonymous_memory_without_swap_can_be_excluded_beforehand() -> No
     heap = GuardSample(0, 0, 400 * MI, 380 * MI)
     assert would_stall(heap)
     assert not would_stall(GuardSample(0, 0, 400 * MI, 380 * MI, swap_room=MI))
-    assert not would_stall(GuardSample(0, 0, 400 * MI, 100 * MI))
+    assert would_stall(GuardSample(0, 0, 400 * MI, 320 * MI))
+    assert not would_stall(GuardSample(0, 0, 400 * MI, 320 * MI - 1))
     assert setting_when_excluded(heap).value == "max"
     assert setting_when_excluded(heap).because.steps == (
         "anonymous and shared 380Mi of 400Mi in use, swap 0",
