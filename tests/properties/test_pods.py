@@ -169,7 +169,7 @@ class TestScores:
 
 class TestWithoutANode:
     @given(pods, all_terms(node=False), st.integers(1, LARGEST), st.integers(0, LARGEST))
-    def test_what_is_told_holds_on_every_node(
+    def test_what_is_reported_holds_on_every_node(
         self, pod: Pod, node_settings: Settings, capacity: int, allocatable: int
     ) -> None:
         _, plan = valid(pod, node_settings)

@@ -45,7 +45,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
         yield served
 
 
-def test_pods_are_those_of_its_node_and_changes_are_told(server: FakeApiServer) -> None:
+def test_pods_are_those_of_its_node_and_changes_are_reported(server: FakeApiServer) -> None:
     server.stores["nodes"].put({"metadata": {"name": "node-1"}})
     server.pods.put(pod("here"))
     server.pods.put(pod("there", "node-2"))
@@ -202,7 +202,7 @@ class TestTheNode:
         assert node.bed.core.planner.node_settings.capacity.memory == MEMORY
         assert node.high() == expected(MEMORY)
 
-    def test_that_is_not_heard_of_any_more_is_told_and_keeps_its_values(
+    def test_that_is_not_heard_of_any_more_is_reported_and_keeps_its_values(
         self, folder: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("memqos.agent.pod_source._SILENT", 0.0)
@@ -216,7 +216,7 @@ class TestTheNode:
         assert node.bed.core.report.errors["source"] >= 1
         assert node.high() == before
 
-    def test_that_makes_no_sense_is_told_and_the_file_holds(
+    def test_that_makes_no_sense_is_reported_and_the_file_holds(
         self, folder: Path, server: FakeApiServer
     ) -> None:
         node = Node(folder, server, a_node("lots"))
@@ -324,12 +324,12 @@ class TestItsKubelet:
             assert is_fresh_after(70)
             bed.core.resync(bed.now)
             assert not is_fresh_after(0)  # it was asked before the last look
-            desires = bed.core.planner
+            planner = bed.core.planner
             kubelet.raw = b""
             grounds.refresh()
             bed.core.resync(bed.now)
             assert not is_fresh_after(0)
-            assert bed.core.planner is desires
+            assert bed.core.planner is planner
             asked = len(kubelet.asked)
             bed.wait(10)
             assert len(kubelet.asked) - asked == 3  # after 1 s, 2 s and 4 s

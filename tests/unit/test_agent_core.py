@@ -410,7 +410,7 @@ class TestFailures:
         assert bed.core.report.errors["write"] == 0
         assert bed.mi(pod_path(pod), LOW) == 64
 
-    def test_a_cgroup_made_anew_is_written_anew(self, bed: SteppedNode) -> None:
+    def test_a_cgroup_made_again_is_written_again(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
         (container,) = container_paths(pod)
@@ -421,7 +421,7 @@ class TestFailures:
         bed.settle()
         assert bed.mi(container, HIGH) == 96
 
-    def test_a_cgroup_made_anew_before_the_write_is_looked_at_again_at_once(
+    def test_a_cgroup_made_again_before_the_write_is_looked_at_again_at_once(
         self, bed: SteppedNode
     ) -> None:
         pod = bed.run_pod(a_pod("u1"))

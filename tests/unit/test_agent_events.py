@@ -95,7 +95,7 @@ class TestWhatIsAnnounced:
         bed.wait(200)
         assert announced(bed) == []
 
-    def test_nothing_when_an_agent_is_started_anew(self, folder: Path) -> None:
+    def test_nothing_when_an_agent_is_started_again(self, folder: Path) -> None:
         bed = SteppedNode(folder)
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
@@ -266,7 +266,9 @@ class TestGathering:
         announcer.accept([], 20)
         assert len(self.take_notes(announcer)) == 3
 
-    def test_a_state_is_told_once_as_long_as_the_pod_is_there(self, announcer: Announcer) -> None:
+    def test_a_state_is_reported_once_as_long_as_the_pod_is_there(
+        self, announcer: Announcer
+    ) -> None:
         ignored = self.announcement("a", "AnnotationIgnored")
         for second in range(0, 100, 10):
             announcer.accept([ignored], second)
@@ -276,7 +278,7 @@ class TestGathering:
         announcer.accept([], 210)
         assert self.take_notes(announcer) == ["a"]
 
-    def test_the_rest_is_told_in_the_end(self, announcer: Announcer) -> None:
+    def test_the_rest_is_reported_in_the_end(self, announcer: Announcer) -> None:
         announcer.accept([self.announcement("x", "GuardWidened")], 10)
         announcer.stop()
         assert self.take_notes(announcer) == ["x"]
@@ -423,7 +425,7 @@ class TestInACluster:
         assert node.bed.node.announcer is None
         assert not node.events()
 
-    def test_turned_off_and_on_again_they_are_told_again(
+    def test_turned_off_and_on_again_they_are_reported_again(
         self, folder: Path, server: FakeApiServer
     ) -> None:
         hand = InCluster(folder, server).bed.node

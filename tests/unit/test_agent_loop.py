@@ -255,7 +255,7 @@ class TestItsLife:
         assert node.low("/sshd") == 7
         assert [line for line in node.log() if "/sshd is left alone" in line["message"]]
 
-    def test_what_goes_wrong_is_told_once_and_it_goes_on(self, folder: Path) -> None:
+    def test_what_goes_wrong_is_reported_once_and_it_goes_on(self, folder: Path) -> None:
         node = Running(folder)
         pod = a_pod("u1")
         node.put(pod)
@@ -280,7 +280,7 @@ class TestItsLife:
         )
         assert [line["message"] for line in node.log()].count("RuntimeError: a surprise") == 1
 
-    def test_a_failing_resync_is_told_though_the_rest_goes_on(self, folder: Path) -> None:
+    def test_a_failing_resync_is_reported_though_the_rest_goes_on(self, folder: Path) -> None:
         node = Running(folder)
         pod = a_pod("u1")
         node.put(pod)
@@ -322,7 +322,7 @@ class TestItsLife:
             lambda: node.agent.status.readiness_problem() is None and resync() == "1",
         )
 
-    def test_a_journal_that_cannot_be_written_is_told(
+    def test_a_journal_that_cannot_be_written_is_reported(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         node = Running(folder)

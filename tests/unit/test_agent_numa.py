@@ -452,7 +452,7 @@ class TestThoseAbove:
 
 
 class TestCgroupsWithoutCpusets:
-    def test_are_told_of_and_looked_after_all_the_same(self, bed: SteppedNode) -> None:
+    def test_are_reported_and_looked_after_all_the_same(self, bed: SteppedNode) -> None:
         pod = full("g1", 100)
         bed.run_pod(pod)
         (place,) = container_paths(pod)
@@ -572,7 +572,7 @@ class TestTheStateOfTheKubelet:
 
 
 class TestAPodWithPodLevelResources:
-    def test_is_told_once_that_it_is_not_aligned(self, bed: SteppedNode) -> None:
+    def test_is_reported_once_that_it_is_not_aligned(self, bed: SteppedNode) -> None:
         pod = full("g1")
         pod["spec"]["resources"] = stanza("600Mi", "600Mi", cpu=("1", "1"))
         bed.run_pod(pod)

@@ -219,7 +219,7 @@ class TestAStatedRelease:
 
 
 class TestTheKubelet:
-    def test_is_known_by_its_own_flags_whatever_the_agent_is_told(
+    def test_is_known_by_its_own_flags_whatever_the_agent_is_reported(
         self, folder: Path, program: Path
     ) -> None:
         node = Node(folder, program, gates={"MemoryQoS": True}, policy="None")
@@ -249,14 +249,14 @@ class TestTheKubelet:
         node = Node(folder, program)
         node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
         node.bed.wait(70)
-        desires = node.bed.core.planner
+        planner = node.bed.core.planner
         node.stop_kubelet()
         node.bed.wait(130)
-        assert node.bed.core.planner is desires
+        assert node.bed.core.planner is planner
         assert not node.bed.node.settings_source.is_fresh
         node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
         node.bed.wait(130)
-        assert node.bed.core.planner is desires
+        assert node.bed.core.planner is planner
         assert node.bed.node.settings_source.is_fresh
 
 
@@ -324,7 +324,7 @@ class TestPodsOfAKubelet:
         bed.wait(600)
         assert self.pod_requests(kubelet) == before + 10
 
-    def test_that_are_not_told_are_told_of_once_an_answer(
+    def test_that_are_not_told_are_reported_once_an_answer(
         self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         kubelet.answers["/pods"] = 403, b""

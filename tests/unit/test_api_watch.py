@@ -328,7 +328,7 @@ class TestBadDays:
                 server.pods.history.clear()
             eventually("it is believed", lambda: names(watch) == ["p0", "p1"])
 
-    def test_an_object_that_cannot_be_read_stops_the_copy_and_is_told(
+    def test_an_object_that_cannot_be_read_stops_the_copy_and_is_reported(
         self, server: FakeApiServer
     ) -> None:
         with watching(server) as watch:
@@ -381,7 +381,7 @@ class TestBadDays:
             eventually("the pod is known", lambda: names(watch) == ["new"])
             assert watch.is_synced
 
-    def test_an_event_that_never_comes_in_whole_is_told_until_one_does(
+    def test_an_event_that_never_comes_in_whole_is_reported_until_one_does(
         self, server: FakeApiServer
     ) -> None:
         pace = WatchTimings(event=0.05, slowness=0.01)

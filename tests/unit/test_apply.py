@@ -109,7 +109,7 @@ class TestATreeThatHasMoved:
         assert node.kernel.contents() == before
         assert not node.journal.exists()
 
-    def test_shows_by_the_cgroup_that_was_made_anew_under_the_same_name(self, node: Node) -> None:
+    def test_shows_by_the_cgroup_that_was_made_again_under_the_same_name(self, node: Node) -> None:
         steps = node.steps({(CONTAINERS[1], "memory.min"): str(MI)})
         # Another folder is made first, as a file system gives inodes out again.
         node.kernel.make("/other")
@@ -163,7 +163,7 @@ class TestACgroupThatVanishes:
 class TestARefusal:
     @pytest.mark.parametrize("code", [errno.EBUSY, errno.EINVAL, errno.EROFS, errno.EACCES])
     @pytest.mark.parametrize("file", ["memory.min", HIGH, "cpuset.mems"])
-    def test_is_told_with_the_place_and_the_value_and_the_rest_is_written(
+    def test_is_reported_with_the_place_and_the_value_and_the_rest_is_written(
         self, node: Node, code: int, file: str
     ) -> None:
         node.kernel.refusals[BUSY, file] = code
@@ -238,7 +238,7 @@ class TestMemoryThatCannotBeReclaimed:
     def test_is_never_undercut_without_swap(self, node: Node, high: int, end: str) -> None:
         assert set(ends(node, node.steps({(BUSY, HIGH): str(high * MI)}))) == {end}
 
-    def test_is_told_when_it_stands_in_the_way(self, node: Node) -> None:
+    def test_is_reported_when_it_stands_in_the_way(self, node: Node) -> None:
         (result,) = node.apply(node.steps({(BUSY, HIGH): str(200 * MI)})).results
         assert result.detail == "350Mi is anonymous or shared memory, and there is no swap for it"
         assert of(node, (BUSY, HIGH)) == str(900 * MI)

@@ -367,7 +367,7 @@ def _found_in(census: Census, rule: str) -> list[Finding]:
     return found(audit_cluster(tallies, node_settings(), nodes, [], [])[0], rule)
 
 
-def test_a_namespace_without_defaults_is_told_only_if_it_needs_them() -> None:
+def test_a_namespace_without_defaults_is_reported_only_if_it_needs_them() -> None:
     bare = running("p", {})
     limits = {"kind": "LimitRange", "metadata": {"namespace": "a", "name": "l"}}
     defaults = {"spec": {"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]}}

@@ -137,7 +137,7 @@ def test_nodes_that_were_not_read_are_named(tmp_path: Path) -> None:
     assert done.data["counts"]["pods"] == 12
 
 
-def test_usage_without_pods_is_told(tmp_path: Path) -> None:
+def test_usage_without_pods_is_reported(tmp_path: Path) -> None:
     usage = tmp_path / "usage.yaml"
     usage.write_text("shop/db-0: 1Gi\nshop/ghost: 2Gi\nother/ghost: 2Gi\n")
     done = memqos("audit", DUMP, "--usage", str(usage), "-o", "json")
@@ -146,7 +146,7 @@ def test_usage_without_pods_is_told(tmp_path: Path) -> None:
     assert done.data["counts"]["measured"] == 1
 
 
-def test_a_node_that_does_not_say_what_it_has_is_told(tmp_path: Path) -> None:
+def test_a_node_that_does_not_say_what_it_has_is_reported(tmp_path: Path) -> None:
     items = objects()
     for item in items:
         if item["metadata"]["name"] == "worker-1":

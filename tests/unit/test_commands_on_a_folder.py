@@ -186,7 +186,7 @@ class TestAFolderOfPodsWithABrokenManifest:
 
 
 @pytest.mark.parametrize("command", ["plan", "doctor"])
-def test_a_folder_that_is_not_there_is_told(command: str, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(command: str, tmp_path: Path) -> None:
     done = memqos(command, "--cgroup-root", str(tmp_path / "none"))
     assert done.code == 1
     assert done.err.startswith(f"memqos: {tmp_path}/none: there is no such folder – ")

@@ -324,7 +324,7 @@ def test_an_alias_stands_for_its_anchor() -> None:
     assert data_of("a: &x {b: 1}\nc: *x\nd: [*x]\n") == {"a": inner, "c": inner, "d": [inner]}
 
 
-def test_an_anchor_may_be_defined_anew() -> None:
+def test_an_anchor_may_be_defined_again() -> None:
     assert data_of("a: &x 1\nb: *x\nc: &x 2\nd: *x\n") == {"a": 1, "b": 1, "c": 2, "d": 2}
 
 

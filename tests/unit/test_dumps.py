@@ -200,7 +200,7 @@ class Restless(NamedTuple):
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])
 @pytest.mark.parametrize("tries", [1, 3])
-def test_a_source_that_starts_anew_counts_once(jobs: int, tries: int, tmp_path: Path) -> None:
+def test_a_source_that_starts_again_counts_once(jobs: int, tries: int, tmp_path: Path) -> None:
     file = tmp_path / "before.ndjson"
     file.write_text(lines([pod(number) for number in range(20, 40)]))
     with CensusReader(jobs, {}, lambda size, objects: None) as survey:
@@ -257,7 +257,7 @@ def test_of_a_dump_that_was_cut_short_all_whole_pods_are_read(
     assert faults[0].startswith(f"{file}:{line}:{opening - whole.rfind(chr(10), 0, opening)}: ")
 
 
-def test_a_list_that_is_cut_between_two_pods_is_told(tmp_path: Path) -> None:
+def test_a_list_that_is_cut_between_two_pods_is_reported(tmp_path: Path) -> None:
     whole = listed([pod(number) for number in range(40)])
     file = tmp_path / "dump.json"
     file.write_text(
@@ -300,7 +300,7 @@ def test_one_broken_pod_costs_no_other(
         assert lines_before - 12 <= told_line <= lines_before + 2
 
 
-def test_a_quantity_that_is_none_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_quantity_that_is_none_is_reported_with_its_place(tmp_path: Path) -> None:
     objects = [pod(number) for number in range(40)]
     objects[23]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "much"}}
     file = tmp_path / "dump.ndjson"
@@ -324,7 +324,7 @@ def test_a_pod_that_is_there_twice_counts_once(jobs: int, tmp_path: Path) -> Non
     assert faults[0].startswith(f"{second}:1:1: the UID uid-15 is that of a pod read before")
 
 
-def test_other_kinds_are_counted_and_passed_over(tmp_path: Path) -> None:
+def test_other_kinds_are_counted_and_skipped(tmp_path: Path) -> None:
     file = tmp_path / "dump.json"
     other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": {}}
     file.write_text(listed([pod(1), other, other, node("node-1"), pod(2)]))

@@ -257,7 +257,7 @@ class TestLoop:
         assert node.step(59, 100).evicted is None
         assert node.step(60, 100).evicted is not None
 
-    def test_a_relief_starts_the_grace_period_anew(self) -> None:
+    def test_a_relief_starts_the_grace_period_again(self) -> None:
         node = Node(settings(thresholds(None, "1Gi")), pod("a"))
         for at, available in ((0, 100), (50, 2000), (60, 100), (119, 100)):
             assert node.step(at, available).evicted is None

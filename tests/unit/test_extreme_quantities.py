@@ -99,7 +99,7 @@ def test_a_pod_with_any_amount_is_answered_for_beside_the_others(
 
 
 @pytest.mark.parametrize("amount", UNREADABLE)
-def test_one_that_cannot_be_read_is_told_of_and_the_others_are_answered_for(
+def test_one_that_cannot_be_read_is_reported_and_the_others_are_answered_for(
     cluster: Cluster, amount: str
 ) -> None:
     for command, done in cluster.runs(amount, "json"):
@@ -159,7 +159,7 @@ def test_nor_for_the_next_pod_that_looks_for_room(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("memory", ["1e999", "8Ei1", "-1", "9223372036854775808"])
-def test_a_node_that_no_machine_can_be_is_told_of_beside_the_others(
+def test_a_node_that_no_machine_can_be_is_reported_beside_the_others(
     cluster: Cluster, memory: str
 ) -> None:
     nodes = cluster.write("nodes.json", node_named("n1", memory), node_named("n2"))

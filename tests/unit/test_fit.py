@@ -207,7 +207,7 @@ class TestSurvey:
         assert (found.nodes, found.fitting, found.best) == (2, 2, "large")
         assert found.scarce == {}
 
-    def test_where_a_pod_fits_nowhere_the_nearest_miss_is_told(self) -> None:
+    def test_where_a_pod_fits_nowhere_the_nearest_miss_is_reported(self) -> None:
         nodes = [room("a", memory="2Gi"), room("b", asking(memory="6Gi")), room("c", memory="1Gi")]
         (found,) = survey_fit([asking(memory="3Gi")], nodes, R138)
         assert (found.fitting, found.best, found.scores) == (0, None, None)

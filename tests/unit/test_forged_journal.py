@@ -177,7 +177,7 @@ class TestACgroupThatOnlyTheJournalCallsReserved:
         assert node.rollback().owners_restored == ()
         assert node.systemd.traces() == traces
 
-    def test_is_told_with_the_reason_and_what_to_do(
+    def test_is_reported_with_the_reason_and_what_to_do(
         self, node: OwnedNode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         forge_reserved(node, "/a b", str(7 * MI))
@@ -332,7 +332,7 @@ def test_a_drop_in_behind_a_link_is_not_written(node: OwnedNode, tmp_path: Path)
     assert theirs.read_text() == "theirs"
 
 
-def test_a_memory_value_of_a_unit_is_all_that_is_written_and_it_is_told(
+def test_a_memory_value_of_a_unit_is_all_that_is_written_and_it_is_reported(
     node: OwnedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     have_told_systemd(node)

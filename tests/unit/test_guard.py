@@ -105,7 +105,7 @@ def test_a_container_without_a_limit_ends_with_none() -> None:
     )
 
 
-def test_an_agent_that_starts_anew_goes_on_from_the_step_it_finds() -> None:
+def test_an_agent_that_starts_again_goes_on_from_the_step_it_finds() -> None:
     found = GuardSample(0, 900, 499 * MI, 499 * MI, high=499 * MI)
     watch, decision = decide_step(GuardState(), found, LIMITS, TUNING)
     assert (watch.step, decision.high) == (2, 499 * MI)
@@ -119,7 +119,7 @@ def test_a_new_limit_moves_the_steps_with_it() -> None:
     assert decide_step(watch, sample(5, 0), smaller, TUNING)[1].high == 320 * MI
 
 
-def test_a_container_whose_counters_start_anew_is_looked_at_afresh() -> None:
+def test_a_container_whose_counters_start_again_is_looked_at_afresh() -> None:
     watch = GuardState(step=1, last=sample(10, 5000), stuck_since=5.0, calm_needed=60)
     watch, decision = decide_step(watch, sample(20, 10), LIMITS, TUNING)
     assert decision.kind == "keep"

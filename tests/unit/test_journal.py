@@ -90,18 +90,18 @@ class TestWhatIsOwed:
     def test_is_the_value_before_memqos_wrote(
         self, records: list[JournalRecord], original: str, ours: tuple[str, ...]
     ) -> None:
-        debts = undo_entries([HEADER, *records])
-        assert debts == {PLACE: UndoEntry(*PLACE, original, ours, "pod", "ns/pod")}
+        entries = undo_entries([HEADER, *records])
+        assert entries == {PLACE: UndoEntry(*PLACE, original, ours, "pod", "ns/pod")}
         # Fewer records, the same meaning.
-        assert undo_entries(intent_records(debts.values())) == debts
+        assert undo_entries(intent_records(entries.values())) == entries
 
     def test_is_nothing_where_the_write_was_refused(self) -> None:
         assert undo_entries([HEADER, intent("0", "4096"), outcome(False)]) == {}
 
     def test_is_kept_apart_for_a_cgroup_of_the_same_name(self) -> None:
         again = (*PLACE[:2], 8)
-        debts = undo_entries([intent("0", "4096"), intent("0", "8192", again)])
-        assert [debt.ours for debt in debts.values()] == [("4096",), ("8192",)]
+        entries = undo_entries([intent("0", "4096"), intent("0", "8192", again)])
+        assert [debt.ours for debt in entries.values()] == [("4096",), ("8192",)]
 
 
 class TestRecords:

@@ -188,7 +188,7 @@ class TestSecure:
             found = KubeletEndpoint(kubelet.url, KubeletCredentials(ca_file=str(identity.cert)))
             assert b"PodList" in found.get("/pods")
 
-    def test_a_token_is_sent_and_read_anew_each_time(
+    def test_a_token_is_sent_and_read_again_each_time(
         self, identity: TlsFiles, tmp_path: Path
     ) -> None:
         token = tmp_path / "token"

@@ -182,7 +182,7 @@ class TestCpu:
 
 
 class TestWhy:
-    def test_the_sum_is_told_with_its_parts(self) -> None:
+    def test_the_sum_is_reported_with_its_parts(self) -> None:
         at = node_settings(policy="TieredReservation")
         because = plan_levels(SOME, at).kubepods["memory.min"].because
         assert because.steps == (

@@ -93,7 +93,7 @@ class TestExplain:
         one = memqos("explain", "-l", "app=web", "-o", "json")
         assert [each["name"] for each in one.data["pods"]] == ["pod/web"]
 
-    def test_nobody_there_is_told(self, server: FakeApiServer) -> None:
+    def test_nobody_there_is_reported(self, server: FakeApiServer) -> None:
         done = memqos("explain", "-n", "empty", "-l", "app=x")
         assert done.code == 0
         assert done.err == "there are no pods in namespace empty with app=x\n"

@@ -100,7 +100,7 @@ def test_a_pipe_asked_for_by_name_is_read() -> None:
         os.close(reading)
 
 
-def test_a_missing_file_is_told_and_the_others_are_loaded(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_and_the_others_are_loaded(tmp_path: Path) -> None:
     missing, file = tmp_path / "missing.yaml", put(tmp_path / "a.yaml")
     (first, error), second = load_files([str(missing), str(file)])
     assert first == str(missing)
@@ -108,7 +108,7 @@ def test_a_missing_file_is_told_and_the_others_are_loaded(tmp_path: Path) -> Non
     assert second == (str(file), b"a: 1\n")
 
 
-def test_a_folder_without_manifests_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_manifests_is_reported(tmp_path: Path) -> None:
     put(tmp_path / "notes.txt")
     assert fault(tmp_path) == (
         f"{tmp_path}: no manifest in this folder – files must end in .yaml, .yml, .json"
@@ -119,18 +119,20 @@ def refuse(path: str) -> None:
     raise PermissionError(13, "Permission denied", path)
 
 
-def test_a_file_without_rights_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_rights_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = put(tmp_path / "a.yaml")
     monkeypatch.setattr("builtins.open", lambda path, mode: refuse(path))
     assert fault(file) == f"{file}: permission denied – reading it takes other rights"
 
 
-def test_a_folder_without_rights_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_rights_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "scandir", refuse)
     assert fault(tmp_path) == f"{tmp_path}: permission denied – reading it takes other rights"
 
 
-def test_a_fault_while_reading_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_while_reading_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
             raise OSError(5, "Input/output error")

@@ -590,7 +590,7 @@ def test_what_an_agent_keeps_is_no_finding(folder: Path) -> None:
     assert findings(at_work(GateOff(folder))).keys() == {"tree/memory-controller"}
 
 
-def test_what_an_agent_has_yet_to_set_is_told_as_its_own(folder: Path) -> None:
+def test_what_an_agent_has_yet_to_set_is_reported_as_its_own(folder: Path) -> None:
     bed = at_work(GateOff(folder))
     bed.kernel.set(LEVELS[1], "memory.low", "0")
     found = findings(bed)

@@ -73,7 +73,7 @@ def test_a_container_that_is_fine_keeps_the_plans_setting() -> None:
     assert guard.apply_to(container()) == container()
 
 
-def test_a_step_is_told_with_what_was_there_before() -> None:
+def test_a_step_is_reported_with_what_was_there_before() -> None:
     guard = NodeGuard()
     moves = [
         guard.judge_container(container(), files(second * 100, second * 900_000), second, 0)

@@ -117,7 +117,7 @@ def test_holders_are_also_data() -> None:
     assert held["redis", "memory"]["nodes"] == [1]
 
 
-def test_a_machine_that_is_not_what_the_state_says_is_told(tmp_path: Path) -> None:
+def test_a_machine_that_is_not_what_the_state_says_is_reported(tmp_path: Path) -> None:
     smaller = (ROOT / MACHINE).read_text().replace("id: 3, memory: 64Gi", "id: 3, memory: 60Gi")
     (tmp_path / "machine.yaml").write_text(smaller)
     done = memqos("show", "--state", STATE, "--machine", str(tmp_path / "machine.yaml"))
@@ -309,7 +309,7 @@ def test_with_the_gate_on_a_pod_shares_out_what_it_has() -> None:
     assert "memory 63Gi instead of 100Gi for the pod as a whole (37Gi less)" in words(large)
 
 
-def test_the_api_server_spells_sizes_anew_but_not_those_of_static_pods() -> None:
+def test_the_api_server_spells_sizes_again_but_not_those_of_static_pods() -> None:
     fraction = guaranteed(memory="1.5Gi")
     assert admit(fraction, "--machine", MACHINE).returncode == 0
     (static,) = verdicts(fraction, "--machine", MACHINE, "--static")

@@ -87,7 +87,7 @@ def test_check_accepts_what_reserve_prints(flags: tuple[str, ...]) -> None:
         (["--node", "0=1Gi", "--node", "0=1Gi"], 64, "node 0 is given twice"),
     ],
 )
-def test_what_cannot_be_reserved_is_told(flags: list[str], code: int, says: str) -> None:
+def test_what_cannot_be_reserved_is_reported(flags: list[str], code: int, says: str) -> None:
     done = memqos("reserve", *ON_MACHINE, *flags)
     assert done.returncode == code
     assert says in done.stderr

@@ -123,7 +123,7 @@ def test_what_is_not_memqoss_is_shown_apart_and_changes_nothing(file: str) -> No
     assert [(change.path, change.file) for change in plan.comparison.foreign] == [(path, file)]
 
 
-def test_a_value_that_is_set_changed_or_taken_back_is_told_as_such(tmp_path: Path) -> None:
+def test_a_value_that_is_set_changed_or_taken_back_is_reported_as_such(tmp_path: Path) -> None:
     node = recorded("cgroupfs")
     burstable = node["cgroups"]["/kubepods/burstable"]
     planned = burstable["memory.low"].strip()

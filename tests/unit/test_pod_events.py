@@ -47,7 +47,7 @@ def client(server: FakeApiServer) -> ApiClient:
 
 
 class TestBook:
-    def test_the_first_time_is_told(self) -> None:
+    def test_the_first_time_is_reported(self) -> None:
         assert isinstance(EventBook().decide(happening(), START), Create)
 
     def test_the_next_times_are_counted(self) -> None:
@@ -82,7 +82,7 @@ class TestBook:
         assert sum(each is not None for each in decisions) == 5
         assert book.dropped == 55
 
-    def test_what_was_too_much_may_be_told_later(self) -> None:
+    def test_what_was_too_much_may_be_reported_later(self) -> None:
         book = EventBook()
         for n in range(60):
             book.decide(happening(note=str(n)), START + n)
@@ -146,7 +146,7 @@ class TestEvents:
         assert ".." not in decision.name
 
 
-def test_of_which_containers_a_note_is_can_be_told() -> None:
+def test_of_which_containers_a_note_is_can_be_reported() -> None:
     note = "kept while others are short of memory: memory.min 5Mi of b-2; memory.low 5Mi of the pod"
     assert clauses("MemoryProtected", note) == (
         Clause("memory.min 5Mi of b-2", "b-2", "memory.min", "5Mi"),
@@ -229,7 +229,7 @@ class TestPoster:
         assert asked.headers["Content-Type"] == "application/merge-patch+json"
         assert json.loads(asked.body)["series"]["count"] == 2
 
-    def test_a_missing_right_is_told_once_and_not_asked_for_again_and_again(
+    def test_a_missing_right_is_reported_once_and_not_asked_for_again_and_again(
         self, server: FakeApiServer, timed: EventPoster, clock: Clock
     ) -> None:
         poster = timed

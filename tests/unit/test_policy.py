@@ -40,7 +40,7 @@ def sized(request: str | None = None, limit: str | None = None, **more: Any) -> 
 class TestAClass:
     RULES = policy("id: no-be, check: class, forbid: [BestEffort], only: {namespaces: [shop]}")
 
-    def test_that_is_forbidden_is_told(self) -> None:
+    def test_that_is_forbidden_is_reported(self) -> None:
         assert broken(self.RULES, sized()) == ["refuse no-be: the pod is BestEffort"]
 
     def test_that_is_not_is_fine(self) -> None:
@@ -56,7 +56,7 @@ class TestALimit:
     def test_may_be_as_far_above_the_request_as_the_rule_says(self) -> None:
         assert broken(self.RULES, sized("1Gi", "2Gi")) == []
 
-    def test_further_above_breaks_it_and_the_hint_is_told(self) -> None:
+    def test_further_above_breaks_it_and_the_hint_is_reported(self) -> None:
         (message,) = broken(self.RULES, sized("1Gi", "2560Mi"))
         assert message == (
             "warn near: container c0 has a memory limit of 2560Mi, 2.5 times its request of "

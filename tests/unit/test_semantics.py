@@ -102,7 +102,7 @@ class TestTotals:
             "memory": "3Gi"
         }
 
-    def test_overhead_can_be_left_out(self) -> None:
+    def test_overhead_can_be_excluded(self) -> None:
         shape = apply_defaults(pod([box("1Gi")], overhead={"memory": "1Gi"}), NEWEST)
         assert pod_requests(shape, NEWEST, overhead=False) == {"memory": GI * 1000}
 
@@ -155,7 +155,7 @@ class TestTotals:
             ),
         ],
     )
-    def test_a_total_is_told_with_its_parts(
+    def test_a_total_is_reported_with_its_parts(
         self, written: Pod, resource: str, side: str, reason: str
     ) -> None:
         shape = apply_defaults(written, NEWEST)
@@ -346,7 +346,7 @@ class TestValidity:
         assert [error.field for error in found.errors] == ["spec.containers[0].resources.requests"]
         assert found.plan is None
 
-    def test_faults_of_names_and_of_resources_are_told_together(self) -> None:
+    def test_faults_of_names_and_of_resources_are_reported_together(self) -> None:
         found = semantics(pod([{**box("2Gi", "1Gi"), "image": ""}]), node_settings())
         assert [error.field for error in found.errors] == [
             "spec.containers[0].image",
@@ -611,7 +611,7 @@ class TestReasons:
             "rounded down to a page of 4096 bytes",
         )
 
-    def test_a_score_is_told_with_its_share_and_the_smallest_container(self) -> None:
+    def test_a_score_is_reported_with_its_share_and_the_smallest_container(self) -> None:
         some = pod([box("2Gi")], init=[box("1Gi", sidecar=True)], resources=stanza("5Gi"))
         plan = planned(some, node_settings(capacity=10 * GI))
         sidecar = plan.containers[0].settings["oom_score_adj"]
@@ -643,5 +643,5 @@ class TestReasons:
             (-1, "-1"),
         ],
     )
-    def test_bytes_are_told_exactly(self, amount: int, text: str) -> None:
+    def test_bytes_are_reported_exactly(self, amount: int, text: str) -> None:
         assert format_exact_bytes(amount) == text

@@ -54,10 +54,10 @@ class TestContainers:
     def test_reasonable_resources_are_taken(self, container: Json) -> None:
         assert of_container(container) == []
 
-    def test_a_request_above_its_limit_is_told_at_the_requests(self) -> None:
+    def test_a_request_above_its_limit_is_reported_at_the_requests(self) -> None:
         assert of_container(box("2Gi", "1Gi")) == [(".requests", INVALID)]
 
-    def test_every_resource_is_told(self) -> None:
+    def test_every_resource_is_reported(self) -> None:
         both = box("2Gi", "1Gi", cpu=("2", "1"))
         assert of_container(both) == [(".requests", INVALID), (".requests", INVALID)]
 
@@ -169,7 +169,7 @@ class TestNamesAndImages:
 
 
 class TestOverhead:
-    def test_it_is_told_as_if_it_were_limits(self) -> None:
+    def test_it_is_reported_as_if_it_were_limits(self) -> None:
         assert faults(pod([box()], overhead={"memory": "-1", "gpu": "1"})) == [
             ("spec.overhead.limits[gpu]", INVALID),
             ("spec.overhead.limits[gpu]", INVALID),
@@ -214,7 +214,7 @@ class TestPodLevel:
             ("spec.resources.requests[hugepages-2Mi]", INVALID),
         ]
 
-    def test_a_request_above_its_limit_is_told_at_the_requests(self) -> None:
+    def test_a_request_above_its_limit_is_reported_at_the_requests(self) -> None:
         assert self.refused(stanza("2Gi", "1Gi")) == [("spec.resources.requests", INVALID)]
 
     def test_hugepages_need_cpu_or_memory_and_a_limit(self) -> None:
@@ -289,7 +289,7 @@ class TestSentences:
     def test_with_a_value_or_without(self, error: FieldError, sentence: str) -> None:
         assert str(error) == sentence
 
-    def test_what_does_not_add_up_is_told_with_both_numbers(self) -> None:
+    def test_what_does_not_add_up_is_reported_with_both_numbers(self) -> None:
         written = pod([box("3Gi", "5Gi")], resources=stanza("2Gi", "4Gi"))
         found = validate(written, apply_defaults(written, NEWEST), NEWEST)
         assert {error.message for error in found} == {
@@ -316,7 +316,7 @@ class TestUnreadable:
             (pod([box()], overhead={"memory": "x"}), "spec.overhead[memory]"),
         ],
     )
-    def test_it_is_told_with_its_field_and_a_hint(self, written: Pod, field: str) -> None:
+    def test_it_is_reported_with_its_field_and_a_hint(self, written: Pod, field: str) -> None:
         with pytest.raises(InputError, match="is not a quantity") as refused:
             apply_defaults(written, NEWEST)
         assert refused.value.field == field

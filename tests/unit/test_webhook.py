@@ -278,7 +278,7 @@ def test_many_at_once_each_get_their_own_answer(identity: TlsFiles) -> None:
 
 
 class TestACertificate:
-    def test_is_taken_anew_once_its_files_change(self, tmp_path: Path) -> None:
+    def test_is_taken_again_once_its_files_change(self, tmp_path: Path) -> None:
         first = self_signed(tmp_path, "first", "IP:127.0.0.1")
         second = self_signed(tmp_path, "second", "IP:127.0.0.1")
         used = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
@@ -314,7 +314,7 @@ class TestACertificate:
 
         asyncio.run(run())
 
-    def test_that_is_missing_or_wrong_is_told_before_anything_listens(
+    def test_that_is_missing_or_wrong_is_reported_before_anything_listens(
         self, tmp_path: Path, identity: TlsFiles
     ) -> None:
         def refusal(cert: Path, key: Path) -> str:

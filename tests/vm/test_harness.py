@@ -82,7 +82,7 @@ def test_the_owners_are_mounted_once_their_comment_is_taken_away(tmp_path: Path)
     assert mounts["owners"] - mounts["enforce"] == {"/run/dbus", "/run/systemd", "/run/containerd"}
 
 
-def test_the_image_is_built_anew_when_what_goes_into_it_changes(
+def test_the_image_is_built_again_when_what_goes_into_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deployment, "PROJECT", tmp_path)

@@ -467,7 +467,7 @@ class TestPlugins:
             (printing('"clientCertificateData":"x"'), "without its key"),
         ],
     )  # fmt: skip
-    def test_what_goes_wrong_with_it_is_told(
+    def test_what_goes_wrong_with_it_is_reported(
         self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path, body: str, said: str
     ) -> None:
         user = self.plugin(tmp_path, body)
@@ -590,7 +590,7 @@ class TestProxies:
         assert base64.b64encode(b"me:pass").decode() in head
 
     @with_openssl
-    def test_one_that_is_not_there_is_told_of(self, identity: TlsFiles) -> None:
+    def test_one_that_is_not_there_is_reported(self, identity: TlsFiles) -> None:
         with fake_api_server(identity) as server:
             through = client(server, proxy_url="http://127.0.0.1:1")
             assert "the proxy does not let through" in refusal(
@@ -701,7 +701,7 @@ contexts:
             ("{tokenFile: token, ", "{auth-provider: {name: gcp}, ", "as an exec plugin"),
         ],
     )
-    def test_what_is_wrong_is_told_with_its_place(
+    def test_what_is_wrong_is_reported_with_its_place(
         self, tmp_path: Path, old: str, new: str, said: str
     ) -> None:
         file = self.put(tmp_path / "config", self.CONFIG.replace(old, new))

@@ -132,7 +132,7 @@ def test_who_cannot_progress_is_let_on_and_reined_in_when_that_has_passed(node: 
     assert "changed by others" not in node.log()
 
 
-def test_the_story_of_a_leak_is_told_live_afterwards_and_elsewhere(node: Node) -> None:
+def test_the_story_of_a_leak_is_reported_live_afterwards_and_elsewhere(node: Node) -> None:
     node.run_pod("bystander")
     node.start()
     pod = node.run_pod("leaker")
@@ -163,7 +163,7 @@ def test_the_story_of_a_leak_is_told_live_afterwards_and_elsewhere(node: Node) -
     assert "killed" in node.why("leaker", "--snapshot", snapshot, "-o", "svg")
 
 
-def test_page_cache_that_its_own_protection_keeps_is_told_as_such(
+def test_page_cache_that_its_own_protection_keeps_is_reported_as_such(
     node: Node, tmp_path: Path
 ) -> None:
     node.start()

@@ -134,7 +134,7 @@ class TestAScope:
         systemctl("daemon-reload")
         assert (number(container, LOW), number(container, HIGH)) == (8 * MI, 64 * MI)
 
-    def test_has_its_usage_reclaimed_before_systemd_is_told(
+    def test_has_its_usage_reclaimed_before_systemd_is_reported(
         self, memqos: Memqos, container: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         cache_in(container, tmp_path / "file", 64 * MI)
