@@ -21,10 +21,11 @@ from memqos.converge.saved_plan import (
     encode_saved_plan,
     plan_to_save,
 )
-from memqos.converge.steps import WriteResult, WriteStep
+from memqos.converge.steps import WriteOptions, WriteResult, WriteStep, write_options
 from memqos.converge.values import kernel_form
 from memqos.errors import InputError, MemqosError
 from memqos.host.lock import Lock, Locked
+from memqos.kernel.machine import Machine
 
 HIGH = "memory.high"
 POD = "/kubepods/burstable/pod0"
@@ -185,6 +186,12 @@ class TestARefusal:
         found = ends(node, steps)
         assert found["refused"] == [f"{BUSY}/memory.min"]
         assert found["written"] == [f"{CONTAINERS[1]}/memory.min"]
+
+
+def test_a_writer_goes_by_the_page_size_and_the_swap_of_the_machine() -> None:
+    large = Machine(page_size=16384, meminfo="SwapTotal: 8 kB\nSwapFree: 4 kB\n")
+    assert write_options(large, force=True) == WriteOptions(16384, 4096, force=True)
+    assert write_options(Machine(), force=False) == WriteOptions(4096, 0)
 
 
 class TestAWriteThatBlocks:
