@@ -28,7 +28,7 @@ ci_tools := $(if $(filter true,$(CI)),$(shell [ `id -u` = 0 ] && command -v apt-
 
 help:
 	@echo 'make demo      show the main job on the bundled examples'
-	@echo 'make check     lint, then all tests but those in a virtual machine or a browser: two minutes'
+	@echo 'make check     lint, then the tests that need no virtual machine and no browser'
 	@echo 'make test      lint, then all tests'
 	@echo 'make soak      an agent under churn, faults and hostile cgroups for some minutes'
 	@echo 'make vm-tools  as root: what the tests on a real kernel need'
