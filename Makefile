@@ -23,11 +23,12 @@ comma   := ,
 # Elsewhere these tests are skipped where it is missing, and say how to get it.
 ci_tools := $(if $(filter true,$(CI)),$(shell [ `id -u` = 0 ] && command -v apt-get >/dev/null && echo vm-tools browser-tools))
 
-.PHONY: help demo test soak vm-tools browser-tools lint image bench setup clean
+.PHONY: help demo check test soak vm-tools browser-tools lint image bench setup clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo      show the main job on the bundled examples'
+	@echo 'make check     lint, then the tests that need no virtual machine and no browser'
 	@echo 'make test      lint, then all tests'
 	@echo 'make soak      an agent under churn, faults and hostile cgroups for some minutes'
 	@echo 'make vm-tools  as root: what the tests on a real kernel need'
@@ -49,6 +50,9 @@ demo: $(venv)/.stamp
 	$(call show,audit examples/cluster/dump.json --usage examples/cluster/metrics.json)
 	@$(bin)/memqos explain examples/ide.yaml $(on_node) -o svg > $(venv)/ide.svg
 	@printf '\nThe picture of a pod is in $(venv)/ide.svg; made with explain -o svg.\n'
+
+check: lint
+	@$(bin)/python -m pytest -n auto --dist worksteal -rfE --ignore tests/vm/test_in_vm.py --ignore tests/browser
 
 test: lint $(ci_tools)
 	@$(bin)/python -m pytest -n auto --dist worksteal -rfEs

@@ -76,7 +76,7 @@ def pod(
     return msgspec.convert(data, Pod)
 
 
-def memory_qos_settings(
+def node_settings(
     release: str = "1.38",
     *,
     factor: float | None = 0.9,
@@ -101,9 +101,9 @@ def memory_qos_settings(
     )
 
 
-def planned(pod: Pod, settings: Settings) -> PodPlan:
+def planned(pod: Pod, node_settings: Settings) -> PodPlan:
     """The plan of a pod that is valid."""
-    found = semantics(pod, settings)
+    found = semantics(pod, node_settings)
     assert not found.errors
     assert found.plan is not None
     return found.plan

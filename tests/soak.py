@@ -79,11 +79,11 @@ class Node(SteppedNode):
         self.node.source = agent_pod_source(self.configuration.pods)
         self.dice = dice
         self.look = self.node.read_cgroups
-        self.witness, _ = sampler_of(self.configuration, self.kernel, str(folder / "proc"))
+        self.sampler, _ = sampler_of(self.configuration, self.kernel, str(folder / "proc"))
         self.lines = (folder / "log").open("w", encoding="utf-8")
         log = EventLog("json", stream=self.lines)
         self.agent = Agent(
-            self.node, lambda: self.configuration, log, ServiceNotifier({}), "0.0", self.witness
+            self.node, lambda: self.configuration, log, ServiceNotifier({}), "0.0", self.sampler
         )
 
     # Pods.
@@ -127,7 +127,7 @@ class Node(SteppedNode):
 
     def has_forgotten(self) -> bool:
         core = self.agent.status.core
-        known = core.node_intent.intents, core.observed.pods, core.pending, self.witness.containers
+        known = core.node_intent.intents, core.observed.pods, core.pending, self.sampler.containers
         return not any(known) and self.mi(LEVELS[0], LOW) == 0
 
     # What goes wrong.

@@ -130,9 +130,11 @@ def browser() -> Iterator[Tab]:
 
 
 def _port(profile: Path) -> int:
-    told = profile / "DevToolsActivePort"
-    eventually("the browser has started", lambda: told.exists() and told.read_text().strip())
-    return int(told.read_text().split()[0])
+    port_file = profile / "DevToolsActivePort"
+    eventually(
+        "the browser has started", lambda: port_file.exists() and port_file.read_text().strip()
+    )
+    return int(port_file.read_text().split()[0])
 
 
 def _connected(port: int) -> socket.socket:

@@ -210,7 +210,7 @@ class SteppedNode:
 
     kubelet = KUBELET
 
-    def __init__(self, folder: Path, *more: str, **told: Any) -> None:
+    def __init__(self, folder: Path, *more: str, **options: Any) -> None:
         """`more` is what the kubelet's configuration says besides."""
         self.folder = folder
         self.kernel = FakeKernel(folder)
@@ -225,13 +225,13 @@ class SteppedNode:
         put(folder / "proc", PROC)
         put(folder / "sys", numa_sys())
         put(folder / "kubelet", {"config.yaml": "".join([self.kubelet, *more])})
-        self.start(**told)
+        self.start(**options)
 
-    def start(self, **told: Any) -> None:
+    def start(self, **options: Any) -> None:
         """Start an agent, as after a crash."""
-        told = {"release": "1.38", "mode": "enforce", "jitter": 0.0, **told}
+        options = {"release": "1.38", "mode": "enforce", "jitter": 0.0, **options}
         self.configuration = AgentConfiguration(
-            cgroup_root=self.kernel.root, journal=str(self.folder / "run"), **told
+            cgroup_root=self.kernel.root, journal=str(self.folder / "run"), **options
         )
         self.node = NodeWriter(
             self.configuration,
@@ -253,8 +253,8 @@ class SteppedNode:
     def prepare(self) -> None:
         """Before the agent looks at the machine for the first time."""
 
-    def reload(self, **told: Any) -> None:
-        self.configuration = msgspec.structs.replace(self.configuration, **told)
+    def reload(self, **options: Any) -> None:
+        self.configuration = msgspec.structs.replace(self.configuration, **options)
         source = self.node.source
         self.node.configure(self.configuration)
         self.node.source = source
@@ -266,9 +266,9 @@ class SteppedNode:
 
     # The node's own doing.
 
-    def run_pod(self, manifest: dict[str, Any], *, told: bool = True) -> dict[str, Any]:
+    def run_pod(self, manifest: dict[str, Any], *, listed: bool = True) -> dict[str, Any]:
         """A pod's cgroups are made, and the source tells of it."""
-        if told:
+        if listed:
             self.pods.manifests[manifest["metadata"]["uid"]] = manifest
         for path in (pod_path(manifest), *container_paths(manifest)):
             self.kernel.make(path, {"memory.max": "max"})

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
+from tests.eventually import eventually
 from tests.fakes.kubelet import TlsFiles
 
 Object = dict[str, Any]
@@ -426,8 +427,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._chunk(_error(500, "etcdserver: leader changed", "InternalError"))
             return True
         if fake.happens(faults.silent):
-            while not fake.stopping and fake.faults.silent:
-                time.sleep(POLL)
+            eventually("it speaks again", lambda: fake.stopping or not fake.faults.silent)
             return False
         if fake.happens(faults.dripped):
             while not fake.stopping and fake.faults.dripped:

@@ -48,7 +48,7 @@ class ScriptedSettings(SettingsSource):
 
     def resolve(
         self,
-        told: AgentConfiguration,
+        configuration: AgentConfiguration,
         node: Node | None = None,
         kubelet: KubeletEndpoint | None = None,
     ) -> NodeSettings:
@@ -62,7 +62,12 @@ class ScriptedSettings(SettingsSource):
             read_machine(self._node.node.roots),
             KubeletFile("configz", self._answer.configuration.encode()),
             None,
-            PlanOptions(told.release, told.gates, told.policy, told.factor),
+            PlanOptions(
+                configuration.release,
+                configuration.gates,
+                configuration.policy,
+                configuration.factor,
+            ),
             Node(status=NodeStatus(node_info=info)),
         )
         return self._last
@@ -80,7 +85,7 @@ class NodeWithKubelet(SteppedNode):
         settings: Settings = TIERED,
         *,
         restart_visible: bool = True,
-        **told: Any,
+        **options: Any,
     ) -> None:
         """`restart_visible`: whether a restart of the kubelet can be told by its cgroup."""
         self.restart_visible = restart_visible
@@ -100,7 +105,7 @@ class NodeWithKubelet(SteppedNode):
         self.longest_hole = 0.0
         """Seconds that protection above pods was missing while the kubelet answered."""
         self._open_since: dict[File, float] = {}
-        super().__init__(folder, **{"release": None, **told})
+        super().__init__(folder, **{"release": None, **options})
         self._take = self.kernel.write
         self.kernel.write = self._agent_writes  # type: ignore[method-assign]
         self.kubelet_values = {file: self.read(*file) for file in ABOVE}
@@ -128,8 +133,8 @@ class NodeWithKubelet(SteppedNode):
         self.scripted.start(self.settings, self.now)
         self.answers_at = self.scripted.answers_at
 
-    def run_pod(self, manifest: dict[str, Any], *, told: bool = True) -> dict[str, Any]:
-        super().run_pod(manifest, told=told)
+    def run_pod(self, manifest: dict[str, Any], *, listed: bool = True) -> dict[str, Any]:
+        super().run_pod(manifest, listed=listed)
         self.scripted.create(manifest)
         return manifest
 

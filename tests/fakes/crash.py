@@ -75,7 +75,7 @@ def is_killed(action: Callable[[], object], moment: int, victim: Victim, fs: Cgr
 def _wire(clock: Clock, fs: CgroupFs) -> None:
     """Have every call of this process, which has not long to live, tell the clock."""
 
-    def told(call: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
         def telling(*arguments: Any, **named: Any) -> Any:
             clock.tick()
             return call(*arguments, **named)
@@ -101,8 +101,8 @@ def _wire(clock: Clock, fs: CgroupFs) -> None:
     os.write = torn
     os.open = opened  # type: ignore[assignment]
     for name in _CALLS:
-        setattr(os, name, told(getattr(os, name)))
-    fcntl.flock = told(fcntl.flock)
+        setattr(os, name, counted(getattr(os, name)))
+    fcntl.flock = counted(fcntl.flock)
     for name in ("sendall", "recv"):
-        setattr(socket.socket, name, told(getattr(socket.socket, name)))
-    fs.write = told(fs.write)  # type: ignore[method-assign]
+        setattr(socket.socket, name, counted(getattr(socket.socket, name)))
+    fs.write = counted(fs.write)  # type: ignore[method-assign]

@@ -21,7 +21,7 @@ class NodeWithRealSources(NodeWithKubelet):
     """The real sources of settings beside a scripted kubelet, whose Node may lag behind."""
 
     def __init__(
-        self, folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, **told: Any
+        self, folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, **options: Any
     ) -> None:
         self.version = f"v1.{settings.minor}.0"
         """As the Node names it, until it is written again."""
@@ -32,7 +32,7 @@ class NodeWithRealSources(NodeWithKubelet):
         """When the kubelet was asked for what it told, and when the answer came."""
         self.manner: Literal["answers", "refuses", "is silent"] = "answers"
         monkeypatch.setattr(running_kubelet, "ask_kubelet", self._ask)
-        super().__init__(folder, settings, **told)
+        super().__init__(folder, settings, **options)
 
     def prepare(self) -> None:
         super().prepare()

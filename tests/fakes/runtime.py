@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.eventually import eventually_on_loop
 from tests.fakes.cgroups import FakeKernel
 from tests.fakes.peer import Peer, process
 
@@ -117,8 +118,7 @@ class FakeRuntime(Peer):
 
         request = await stream.recv_message()
         mood = self.mood
-        while self.mood == "hangs":
-            await asyncio.sleep(0.01)
+        await eventually_on_loop("it hangs no more", lambda: self.mood != "hangs")
         unified = dict(request.linux.unified)
         self.note(container=request.container_id, unified=unified, mems=request.linux.cpuset_mems)
         if mood == "hangs up":

@@ -8,12 +8,12 @@ import contextlib
 import os
 import re
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from jeepney import HeaderFields, Parser, new_error, new_method_return
+from tests.eventually import eventually
 from tests.fakes.cgroups import FakeKernel
 from tests.fakes.peer import Peer, process
 
@@ -93,8 +93,7 @@ class FakeSystemd(Peer):
             return new_method_return(message, "s", (":1.1",))
         mood = self.mood
         if mood == "hangs":
-            while self.mood == "hangs":
-                time.sleep(0.01)
+            eventually("it hangs no more", lambda: self.mood != "hangs")
             return None
         unit, runtime, properties = message.body
         self.note(unit=unit, runtime=runtime, properties={name: v for name, (_, v) in properties})

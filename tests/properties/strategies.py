@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement, product
 from typing import Final
 
 from hypothesis import strategies as st
-from tests.builders import GI, MI, Json, memory_qos_settings, pod, stanza
+from tests.builders import GI, MI, Json, node_settings, pod, stanza
 
 from memqos.kube.quantity import Quantity
 from memqos.release import NEWEST, OLDEST, Release
@@ -149,9 +149,7 @@ def settings_strategy(
     """Settings with MemoryQoS on; with or without a node, unless `node` decides."""
     facts = {True: _MEMORY, False: st.none(), None: st.none() | _MEMORY}[node]
     return st.builds(
-        lambda release, **more: memory_qos_settings(
-            str(release), gates=dict(release.gates), **more
-        ),
+        lambda release, **more: node_settings(str(release), gates=dict(release.gates), **more),
         releases(oldest),
         factor=_FACTORS,
         policy=st.sampled_from(_POLICIES),

@@ -42,7 +42,7 @@ class Node(RuleBasedStateMachine):
         self.canary: tuple[str, ...] | None = None
         self.owes_unseen = False
         """Whether an agent that observes was started where another had written."""
-        self.bed = SteppedNode(memory.__enter__(), **self.told())
+        self.bed = SteppedNode(memory.__enter__(), **self.options())
         self.bed.kernel.before_write = self.before_write
         self.really_write = self.bed.kernel.write
         self.bed.kernel.write = self.write  # type: ignore[method-assign]
@@ -53,7 +53,7 @@ class Node(RuleBasedStateMachine):
         for path in LEVELS:
             self.made(path)
 
-    def told(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         return {
             "min_share": SHARE,
             "fight": FightConfig(times=10_000),
@@ -82,10 +82,10 @@ class Node(RuleBasedStateMachine):
     def write(self, path: str, file: str, value: str) -> None:
         """Where it does not write it gives back, and nothing else, as far as it has been told."""
         if path not in LEVELS:
-            told = [pod.metadata for pod in self.bed.core.source_pods]
+            listed = [pod.metadata for pod in self.bed.core.source_pods]
             allowed = [
                 self.is_written_to(each.namespace, each.annotations)
-                for each in told
+                for each in listed
                 if each.uid == self.owner(path)
             ]
             assert allowed == [True] or value == self.theirs[path, file], path
@@ -107,7 +107,7 @@ class Node(RuleBasedStateMachine):
         size=sizes,
         namespace=st.sampled_from(["default", "default", "kube-system"]),
         priority=st.sampled_from([None, 5, 2_000_000_000]),
-        told=st.booleans(),
+        listed=st.booleans(),
         observe=st.sampled_from([False, False, True]),
     )
     def start(
@@ -116,7 +116,7 @@ class Node(RuleBasedStateMachine):
         size: tuple[int, int],
         namespace: str,
         priority: int | None,
-        told: bool,
+        listed: bool,
         observe: bool,
     ) -> None:
         if uid in self.running or uid in self.bed.pods.manifests:
@@ -129,7 +129,7 @@ class Node(RuleBasedStateMachine):
             priority=priority,
             annotations=OBSERVE if observe else None,
         )
-        self.running[uid] = self.bed.run_pod(pod, told=told)
+        self.running[uid] = self.bed.run_pod(pod, listed=listed)
         for path in (pod_path(pod), *container_paths(pod)):
             self.made(path)
 
@@ -196,13 +196,13 @@ class Node(RuleBasedStateMachine):
     @rule(unselected=namespaces, canary=st.none() | namespaces)
     def select(self, unselected: tuple[str, ...], canary: tuple[str, ...] | None) -> None:
         self.unselected, self.canary = unselected, canary
-        self.bed.reload(**self.told())
+        self.bed.reload(**self.options())
 
     @rule(mode=st.sampled_from(["observe", "enforce"]))
     def turn(self, mode: AgentMode) -> None:
         self.mode = mode
         self.owes_unseen = self.owes_unseen and mode == "observe"
-        self.bed.reload(**self.told())
+        self.bed.reload(**self.options())
 
     # Others.
 
@@ -246,7 +246,7 @@ class Node(RuleBasedStateMachine):
             self.bed.wait(70)
         self.writes_left = None
         self.bed.crash()
-        self.bed.start(**self.told())
+        self.bed.start(**self.options())
         self.owes_unseen = self.mode == "observe"
 
     @invariant()

@@ -90,15 +90,15 @@ class Node(RuleBasedStateMachine):
     @rule(own=st.booleans())
     def configure(self, own: bool) -> None:
         """The agent protects pods of its own accord, or only as the kubelet does."""
-        told = OWN if own else {"gates": {}, "policy": None, "factor": None}
-        self.bed.reload(**told)
+        options = OWN if own else {"gates": {}, "policy": None, "factor": None}
+        self.bed.reload(**options)
 
     @rule(seconds=st.sampled_from([0, 0, 70]))
     def restart_agent(self, seconds: int) -> None:
-        told = {name: getattr(self.bed.configuration, name) for name in OWN}
+        options = {name: getattr(self.bed.configuration, name) for name in OWN}
         self.bed.crash()
         self.bed.wait_alone(seconds)
-        self.bed.start(release=None, fight=self.bed.configuration.fight, **told)
+        self.bed.start(release=None, fight=self.bed.configuration.fight, **options)
 
     @rule(seconds=st.sampled_from([1, 3, 10, 61, 200]))
     def wait(self, seconds: int) -> None:

@@ -51,10 +51,10 @@ class Node(RuleBasedStateMachine):
     )
     def begin(self, policy: str, scope: str) -> None:
         kubelet = f"topologyManagerPolicy: {policy}\ntopologyManagerScope: {scope}\n"
-        self.bed = SteppedNode(self._folder.__enter__(), kubelet, **self.told())
+        self.bed = SteppedNode(self._folder.__enter__(), kubelet, **self.options())
         self.bed.settle()
 
-    def told(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         return {"numa": "allocate", "gates": GATES, "fight": FightConfig(times=10_000)}
 
     def state(self) -> MemoryManagerState:
@@ -149,7 +149,7 @@ class Node(RuleBasedStateMachine):
         self.bed.wait(130)
         before, bound = self.held(), self.bound()
         self.bed.crash()
-        self.bed.start(**self.told())
+        self.bed.start(**self.options())
         self.bed.wait(130)
         if self.is_clear():
             assert self.bound() == bound

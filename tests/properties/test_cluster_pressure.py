@@ -106,7 +106,7 @@ class TestEvictionOrder:
         assert groups(given_pods) == groups(shuffled)
 
     @given(named_pods(), releases)
-    def test_the_key_that_is_named_does_put_the_pod_ahead(
+    def test_the_key_that_is_reported_does_put_the_pod_ahead(
         self, given_pods: list[tuple[Pod, PodMemoryUsage | None]], release: Release
     ) -> None:
         order = eviction_order(given_pods, release)

@@ -137,18 +137,18 @@ class Container:
 
 
 @st.composite
-def stuck_wishes(draw: st.DrawFn) -> tuple[HighBounds, int]:
+def stuck_containers(draw: st.DrawFn) -> tuple[HighBounds, int]:
     """Bounds, and more than the planned memory.high but not more than memory.max."""
     limits = draw(bounds())
     top = limits.max or 4 * limits.planned
     return limits, draw(st.integers(limits.planned + 1, top))
 
 
-@given(stuck_wishes(), tunings, intervals)
+@given(stuck_containers(), tunings, intervals)
 def test_who_cannot_progress_does_so_within_a_bounded_time(
-    wish: tuple[HighBounds, int], tuning: GuardTuning, interval: float
+    stuck: tuple[HighBounds, int], tuning: GuardTuning, interval: float
 ) -> None:
-    limits, wants = wish
+    limits, wants = stuck
     container = Container(limits, tuning)
     container.lives(interval, limits.planned // 2)
     progresses = False
@@ -158,11 +158,11 @@ def test_who_cannot_progress_does_so_within_a_bounded_time(
     assert progresses or container.lives(interval, wants)
 
 
-@given(stuck_wishes(), tunings, intervals)
+@given(stuck_containers(), tunings, intervals)
 def test_memory_high_comes_back_when_the_pressure_is_gone(
-    wish: tuple[HighBounds, int], tuning: GuardTuning, interval: float
+    stuck: tuple[HighBounds, int], tuning: GuardTuning, interval: float
 ) -> None:
-    limits, wants = wish
+    limits, wants = stuck
     container = Container(limits, tuning)
     for _ in range(int(2 * longest_wait(tuning, interval) / interval) + 2):
         container.lives(interval, wants)
@@ -172,11 +172,14 @@ def test_memory_high_comes_back_when_the_pressure_is_gone(
     assert container.high == limits.planned
 
 
-@given(stuck_wishes(), tunings, st.lists(st.booleans(), min_size=20, max_size=200), intervals)
+@given(stuck_containers(), tunings, st.lists(st.booleans(), min_size=20, max_size=200), intervals)
 def test_a_container_that_comes_and_goes_does_not_make_memory_high_swing(
-    wish: tuple[HighBounds, int], tuning: GuardTuning, wanting: list[bool], interval: float
+    stuck: tuple[HighBounds, int],
+    tuning: GuardTuning,
+    wanting: list[bool],
+    interval: float,
 ) -> None:
-    limits, wants = wish
+    limits, wants = stuck
     container = Container(limits, tuning)
     for wants_much in wanting:
         container.lives(interval, wants if wants_much else limits.planned // 2)
@@ -188,11 +191,11 @@ def test_a_container_that_comes_and_goes_does_not_make_memory_high_swing(
     assert all(swing >= tuning.calm for swing in swings)
 
 
-@given(stuck_wishes(), tunings, intervals)
+@given(stuck_containers(), tunings, intervals)
 def test_a_container_with_swap_to_spare_is_left_to_the_kernel(
-    wish: tuple[HighBounds, int], tuning: GuardTuning, interval: float
+    stuck: tuple[HighBounds, int], tuning: GuardTuning, interval: float
 ) -> None:
-    limits, wants = wish
+    limits, wants = stuck
     container = Container(limits, tuning)
     for _ in range(50):
         container.lives(interval, wants, swap_room=2 * wants)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fakes.node import CGROUPS, CONTAINERS, MI, Node, a_plan, memory_folder
-from tests.fakes.owned import BURSTABLE, KUBEPODS, SLICES, OwnedNode
+from tests.fakes.owner_node import BURSTABLE, KUBEPODS, SLICES, OwnedNode
 
 from memqos.converge.journal import hierarchy_of
 from memqos.converge.records import (

@@ -55,7 +55,7 @@ def folder() -> Iterator[Path]:
 
 
 def output_of(*arguments: str) -> str:
-    """What a command prints, on either channel; anything but an answer or a refusal is raised."""
+    """What a command says, on either channel; anything but an answer or a refusal is raised."""
     try:
         done = CliRunner().invoke(cli, arguments, standalone_mode=False, catch_exceptions=False)
     except MemqosError as error:

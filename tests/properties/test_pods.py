@@ -96,13 +96,13 @@ class TestMemoryHigh:
 
 class TestProtection:
     @given(pods, settings_strategy())
-    def test_no_pod_is_protected_twice(self, pod: Pod, node_settings: Settings) -> None:
+    def test_nobody_is_protected_twice(self, pod: Pod, node_settings: Settings) -> None:
         _, plan = valid(pod, node_settings)
         for settings in cgroups(plan):
             assert not (settings["memory.min"].value and settings["memory.low"].value)
 
     @given(pods, settings_strategy(oldest=36))
-    def test_policy_none_protects_no_pod(self, pod: Pod, node_settings: Settings) -> None:
+    def test_policy_none_protects_nobody(self, pod: Pod, node_settings: Settings) -> None:
         _, plan = valid(pod, msgspec.structs.replace(node_settings, policy="None"))
         for settings in cgroups(plan):
             assert not settings["memory.min"].value
@@ -176,7 +176,7 @@ class TestScores:
 
 class TestWithoutANode:
     @given(pods, settings_strategy(node=False), st.integers(1, LARGEST), st.integers(0, LARGEST))
-    def test_what_is_planned_without_a_node_is_right_on_every_node(
+    def test_what_is_reported_holds_on_every_node(
         self, pod: Pod, node_settings: Settings, capacity: int, allocatable: int
     ) -> None:
         _, plan = valid(pod, node_settings)

@@ -92,8 +92,8 @@ def test_so_is_one_of_any_size(units: int, name: str) -> None:
 
 @given(_LARGE)
 def test_any_amount_has_a_short_text(amount: int) -> None:
-    for told in (format_bytes, format_exact_bytes, scientific):
-        assert len(told(amount)) < 60
+    for formatter in (format_bytes, format_exact_bytes, scientific):
+        assert len(formatter(amount)) < 60
     mantissa, _, exponent = scientific(amount).replace("−", "-").partition("e")
     about = Fraction(mantissa) * Fraction(10) ** int(exponent)
     assert abs(about - amount) <= abs(amount) * Fraction(1, 1000)

@@ -79,7 +79,7 @@ def test_damage_costs_only_what_it_touches(
 
 
 @given(st.lists(records(), max_size=30), st.lists(records(), max_size=5))
-def test_a_story_can_be_told_of_any_records(
+def test_a_story_can_be_reported_any_records(
     written: list[FlightRecord], of_node: list[FlightRecord]
 ) -> None:
     # Times of which calendars know.

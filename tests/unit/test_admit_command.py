@@ -276,13 +276,13 @@ def test_a_state_that_cannot_be_read_gives_no_verdict(
     assert "no answer without all of it" in done.err
 
 
-def test_a_missing_file_is_told() -> None:
+def test_a_missing_file_is_reported() -> None:
     done = memqos("admit", "-", "--namespace-state", "none.yaml", stdin=pod())
     assert done.code == 1
     assert "none.yaml: no such file" in done.err
 
 
-def test_the_pods_of_a_snapshot_are_admitted_anew() -> None:
+def test_the_pods_of_a_snapshot_are_admitted_again() -> None:
     done = memqos("admit", "tests/nodes/systemd.json", "--namespace-state", STATE)
     assert done.code == 0
     assert done.out.count("it has been created already") == 12

@@ -25,9 +25,9 @@ def folder() -> Iterator[Path]:
         yield made
 
 
-def beside(folder: Path, settings: Settings = TIERED, **told: object) -> NodeWithKubelet:
+def beside(folder: Path, settings: Settings = TIERED, **options: object) -> NodeWithKubelet:
     """A node with two pods that have run for a while."""
-    bed = NodeWithKubelet(folder, settings, fight=FightConfig(times=2, minutes=10), **told)  # type: ignore[arg-type]
+    bed = NodeWithKubelet(folder, settings, fight=FightConfig(times=2, minutes=10), **options)  # type: ignore[arg-type]
     bed.run_pod(a_pod("b1", 64, 128))
     bed.run_pod(a_pod("g1", 100, 100))
     bed.wait(130)

@@ -18,7 +18,7 @@ from tests.fakes.agent import (
     asking_threads,
 )
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
-from tests.fakes.asking import with_openssl
+from tests.fakes.client import with_openssl
 from tests.fakes.kubeconfig import lead_to
 from tests.fakes.kubelet import (
     FakeKubelet,
@@ -45,19 +45,19 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
         yield served
 
 
-def test_pods_are_those_of_its_node_and_changes_are_told(server: FakeApiServer) -> None:
+def test_pods_are_those_of_its_node_and_changes_are_reported(server: FakeApiServer) -> None:
     server.stores["nodes"].put({"metadata": {"name": "node-1"}})
     server.pods.put(pod("here"))
     server.pods.put(pod("there", "node-2"))
-    told = threading.Event()
+    changed = threading.Event()
     source = agent_pod_source(
-        PodSourceConfig(files=(), cluster=True, node_name="node-1"), on_change=told.set
+        PodSourceConfig(files=(), cluster=True, node_name="node-1"), on_change=changed.set
     )
     try:
         assert [each.metadata.name for each in source.pods()] == ["here"]
-        told.clear()
+        changed.clear()
         server.pods.put(pod("new"))
-        assert told.wait(PATIENCE)
+        assert changed.wait(PATIENCE)
         assert sorted(each.metadata.name or "" for each in source.pods()) == ["here", "new"]
     finally:
         stop_source(source)
@@ -119,7 +119,7 @@ class Node:
     bed_type: ClassVar[type[SteppedNode]] = Reserving
 
     def __init__(
-        self, folder: Path, server: FakeApiServer, node: dict[str, Any], **told: Any
+        self, folder: Path, server: FakeApiServer, node: dict[str, Any], **options: Any
     ) -> None:
         self.server = server
         server.stores["nodes"].put(node)
@@ -128,7 +128,7 @@ class Node:
             folder,
             pods=PodSourceConfig(files=(), cluster=True, node_name="node"),
             events=False,
-            **{"release": None, **told},
+            **{"release": None, **options},
         )
         self.running.append(self.bed)
         self.path = f"{LEVELS[1]}/podu1/u1a"
@@ -202,7 +202,7 @@ class TestTheNode:
         assert node.bed.core.planner.node_settings.capacity.memory == MEMORY
         assert node.high() == expected(MEMORY)
 
-    def test_that_is_not_heard_of_any_more_is_told_and_keeps_its_values(
+    def test_that_is_not_heard_of_any_more_is_reported_and_keeps_its_values(
         self, folder: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("memqos.agent.pod_source._SILENT", 0.0)
@@ -216,7 +216,7 @@ class TestTheNode:
         assert node.bed.core.report.errors["source"] >= 1
         assert node.high() == before
 
-    def test_that_makes_no_sense_is_told_and_the_file_holds(
+    def test_that_makes_no_sense_is_reported_and_the_file_holds(
         self, folder: Path, server: FakeApiServer
     ) -> None:
         node = Node(folder, server, a_node("lots"))
@@ -324,12 +324,12 @@ class TestItsKubelet:
             assert is_fresh_after(70)
             bed.core.resync(bed.now)
             assert not is_fresh_after(0)  # it was asked before the last look
-            desires = bed.core.planner
+            planner = bed.core.planner
             kubelet.raw = b""
             grounds.refresh()
             bed.core.resync(bed.now)
             assert not is_fresh_after(0)
-            assert bed.core.planner is desires
+            assert bed.core.planner is planner
             asked = len(kubelet.asked)
             bed.wait(10)
             assert len(kubelet.asked) - asked == 3  # after 1 s, 2 s and 4 s

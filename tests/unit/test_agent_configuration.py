@@ -292,7 +292,7 @@ def test_what_is_wrong_with_a_flag_is_said_by_its_name() -> None:
         "OTHER",
     ],
 )
-def test_variables_that_kubernetes_sets_for_services_are_passed_over(name: str) -> None:
+def test_variables_that_kubernetes_sets_for_services_are_skipped(name: str) -> None:
     assert read_agent_configuration(None, {name: "x"}, {}).configuration == AgentConfiguration()
 
 

@@ -13,12 +13,14 @@ from tests.fakes.agent import KUBEPODS, LEVELS, MI, SteppedNode, a_pod, containe
 from tests.fakes.machine import deep_folder
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.reconciler import READ_FILES
+from memqos.agent.core.observed import NodeReading
+from memqos.agent.core.reconciler import READ_FILES, ReadScope
 from memqos.agent.core.schedule import POLL
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.pod_sources import CachedFilePods
 from memqos.errors import InputError
 from memqos.host.lock import Locked
+from memqos.kube.pod import Pod
 from memqos.kube.selector import Selector
 from memqos.plan.names import cgroup_names, inner
 
@@ -47,7 +49,7 @@ class TestAPodThatStarts:
 
     def test_is_found_by_its_cgroup_before_the_source_tells_of_it(self, bed: SteppedNode) -> None:
         bed.settle()
-        pod = bed.run_pod(a_pod("u1"), told=False)
+        pod = bed.run_pod(a_pod("u1"), listed=False)
         bed.settle()
         assert bed.mi(pod_path(pod), LOW) == 0
         bed.pods.manifests["u1"] = pod
@@ -67,9 +69,13 @@ class TestAPodThatStarts:
         assert (bed.mi(late, LOW), bed.mi(late, HIGH)) == (64, 77)
 
     def test_counts_above_it_only_once_it_is_there(self, bed: SteppedNode) -> None:
-        bed.pods.manifests["u1"] = a_pod("u1")
+        pod = a_pod("u1")
+        bed.pods.manifests["u1"] = pod
         bed.wait(70)
         assert bed.mi(KUBEPODS, LOW) == 0
+        bed.run_pod(pod)
+        bed.settle()
+        assert bed.mi(KUBEPODS, LOW) == 64
 
     def test_leaves_nothing_behind_when_it_ends(self, bed: SteppedNode) -> None:
         pods = [bed.run_pod(a_pod("u1")), bed.run_pod(a_pod("u2", 10, 20))]
@@ -78,6 +84,32 @@ class TestAPodThatStarts:
         bed.settle()
         assert [bed.mi(path, LOW) for path in LEVELS] == [10, 10, 0]
         assert not any("u1" in path for path in bed.core.observed.by_path)
+
+    def test_is_not_mistaken_for_the_one_of_its_name_that_is_still_ending(
+        self, bed: SteppedNode
+    ) -> None:
+        old, new = a_pod("u1", 64, 128), a_pod("u2", 10, 20)
+        new["metadata"]["name"] = old["metadata"]["name"]
+        bed.run_pod(old)
+        bed.run_pod(new)
+        bed.settle()
+        assert [bed.mi(pod_path(each), LOW) for each in (old, new)] == [64, 10]
+
+    def test_that_its_source_does_not_tell_of_is_asked_for_later_and_later(
+        self, bed: SteppedNode
+    ) -> None:
+        bed.settle()
+        times: list[float] = []
+        tell = bed.pods.pods
+
+        def note() -> list[Pod]:
+            times.append(bed.now)
+            return tell()
+
+        bed.pods.pods = note  # type: ignore[method-assign]
+        bed.run_pod(a_pod("u1"), listed=False)
+        bed.wait(55)
+        assert [b - a for a, b in pairwise(times)] == [1, 2, 4, 8]
 
     def test_is_followed_when_it_is_resized(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", 64, 128))
@@ -94,8 +126,8 @@ class TestAPodThatStarts:
         pod = bed.run_pod(a_pod("u2"))
         bed.settle()
         assert bed.mi(pod_path(pod), LOW) == 64
-        (wish,) = [each for each in bed.core.node_intent.intents.values() if each.unresolved]
-        assert "cannot name a cgroup" in wish.unresolved[0].why
+        (intent,) = [each for each in bed.core.node_intent.intents.values() if each.unresolved]
+        assert "cannot name a cgroup" in intent.unresolved[0].why
 
     def test_gets_its_values_in_both_cgroups_that_crun_makes_of_a_container(
         self, folder: Path
@@ -307,7 +339,7 @@ class TestWork:
         before = dict(bed.core.node_intent.intents)
         bed.wait(61)
         after = bed.core.node_intent.intents
-        assert all(after[key] is wish for key, wish in before.items())
+        assert all(after[key] is intent for key, intent in before.items())
 
 
 class TestFailures:
@@ -378,7 +410,7 @@ class TestFailures:
         assert bed.core.report.errors["write"] == 0
         assert bed.mi(pod_path(pod), LOW) == 64
 
-    def test_a_cgroup_made_anew_is_written_anew(self, bed: SteppedNode) -> None:
+    def test_a_cgroup_made_again_is_written_again(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
         (container,) = container_paths(pod)
@@ -388,6 +420,25 @@ class TestFailures:
         bed.core.note_cgroup_created(container, bed.now)
         bed.settle()
         assert bed.mi(container, HIGH) == 96
+
+    def test_a_cgroup_made_again_before_the_write_is_looked_at_again_at_once(
+        self, bed: SteppedNode
+    ) -> None:
+        pod = bed.run_pod(a_pod("u1"))
+        (container,) = container_paths(pod)
+        read = bed.node.read_cgroups
+
+        def read_then_replace(scope: ReadScope) -> NodeReading:
+            reading = read(scope)
+            bed.kernel.remove(container)
+            bed.kernel.make(container)
+            bed.node.read_cgroups = read  # type: ignore[method-assign]
+            return reading
+
+        bed.node.read_cgroups = read_then_replace  # type: ignore[method-assign]
+        bed.settle()
+        assert bed.mi(container, HIGH) == 96
+        assert bed.core.report.errors["write"] == 0
 
     def test_a_node_without_pods_cgroups_is_waited_for(self, bed: SteppedNode) -> None:
         bed.kernel.remove(KUBEPODS)

@@ -19,8 +19,8 @@ class Watched(SteppedNode):
 
     signs = RestartMarkers(1, 1)
 
-    def __init__(self, folder: Path, **told: object) -> None:
-        super().__init__(folder, **told)
+    def __init__(self, folder: Path, **options: object) -> None:
+        super().__init__(folder, **options)
         self.node.read_restart_markers = lambda: self.signs  # type: ignore[method-assign]
         self.pod = self.run_pod(a_pod("u1"))
         self.guaranteed = self.run_pod(a_pod("g1", 100, 100))
@@ -75,7 +75,7 @@ class TestAValueChangedByOthers:
             bed.wait(2)
             assert bed.causes() == {(HIGH, "unknown"): 1}
 
-    def test_is_not_one_that_is_planned_anew(self, bed: Watched) -> None:
+    def test_is_not_one_that_is_planned_again(self, bed: Watched) -> None:
         bed.pods.manifests["u1"] = a_pod("u1", 32, 128)
         bed.wait(61)
         assert bed.mi(bed.container, LOW) == 32
@@ -98,7 +98,7 @@ class TestWhoItWas:
         plain = facts._replace(path="/kubepods/pod1/a", kubelet_wants=None)
         assert attribute_drift(plain)[0] == "unknown"
 
-    def test_the_kubelet_if_its_service_was_started_anew(self, bed: Watched) -> None:
+    def test_the_kubelet_if_its_service_was_started_again(self, bed: Watched) -> None:
         bed.signs = RestartMarkers(1, 2)
         bed.kernel.set(KUBEPODS, MIN, str(MI))
         bed.wait(1)

@@ -12,7 +12,7 @@ from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths, pod_path,
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubeconfig import lead_to
 from tests.fakes.node import memory_folder
-from tests.unit.test_witness import Watched, end_watching
+from tests.unit.test_sampler import Watched, end_watching
 
 from memqos.agent.configuration import FightConfig, PodSourceConfig
 from memqos.agent.configuration.sources import load_configuration
@@ -71,8 +71,8 @@ class TestWhatIsAnnounced:
         announcer.stop()
         said = [
             (each.container, each.file, each.value)
-            for told in posted.told
-            for each in clauses(told.reason, told.note)
+            for posted_event in posted.events
+            for each in clauses(posted_event.reason, posted_event.note)
         ]
         assert sorted(said, key=str) == [
             ("a", "memory.high", "96Mi"),
@@ -95,7 +95,7 @@ class TestWhatIsAnnounced:
         bed.wait(200)
         assert announced(bed) == []
 
-    def test_nothing_when_an_agent_is_started_anew(self, folder: Path) -> None:
+    def test_nothing_when_an_agent_is_started_again(self, folder: Path) -> None:
         bed = SteppedNode(folder)
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
@@ -209,12 +209,12 @@ class Posted:
     sent = dropped = 0
 
     def __init__(self) -> None:
-        self.told: list[PodEvent] = []
+        self.events: list[PodEvent] = []
         self.known: set[str] = set()
         self.ago = 0.0
 
     def post(self, happening: PodEvent, ago: float = 0.0) -> None:
-        self.told.append(happening)
+        self.events.append(happening)
         self.ago = ago
 
     def forget_pods_but(self, uids: set[str]) -> None:
@@ -238,21 +238,21 @@ class TestGathering:
         bed_pod = a_pod(uid, namespace="shop")
         return Announcement(_pod(bed_pod), reason, what)
 
-    def told(self, announcer: Announcer) -> list[str]:
+    def take_notes(self, announcer: Announcer) -> list[str]:
         assert isinstance(announcer.poster, Posted)
-        told, announcer.poster.told = announcer.poster.told, []
-        return [each.note for each in told]
+        events, announcer.poster.events = announcer.poster.events, []
+        return [each.note for each in events]
 
     def test_what_happens_within_seconds_is_one_event(self, announcer: Announcer) -> None:
         announcer.accept([self.announcement("a"), self.announcement("b")], 10)
         announcer.accept([self.announcement("c"), self.announcement("a")], 11)
-        assert self.told(announcer) == []
+        assert self.take_notes(announcer) == []
         announcer.accept([], 10 + GATHER)
-        assert self.told(announcer) == ["kept while others are short of memory: a; b; c"]
+        assert self.take_notes(announcer) == ["kept while others are short of memory: a; b; c"]
         assert isinstance(announcer.poster, Posted)
         assert announcer.poster.ago == GATHER
         announcer.accept([], 100)
-        assert self.told(announcer) == []
+        assert self.take_notes(announcer) == []
 
     def test_pods_and_reasons_are_told_apart(self, announcer: Announcer) -> None:
         announcer.accept(
@@ -264,22 +264,24 @@ class TestGathering:
             10,
         )
         announcer.accept([], 20)
-        assert len(self.told(announcer)) == 3
+        assert len(self.take_notes(announcer)) == 3
 
-    def test_a_state_is_told_once_as_long_as_the_pod_is_there(self, announcer: Announcer) -> None:
+    def test_a_state_is_reported_once_as_long_as_the_pod_is_there(
+        self, announcer: Announcer
+    ) -> None:
         ignored = self.announcement("a", "AnnotationIgnored")
         for second in range(0, 100, 10):
             announcer.accept([ignored], second)
-        assert self.told(announcer) == ["a"]
+        assert self.take_notes(announcer) == ["a"]
         announcer.keep_only_pods([])
         announcer.accept([ignored], 200)
         announcer.accept([], 210)
-        assert self.told(announcer) == ["a"]
+        assert self.take_notes(announcer) == ["a"]
 
-    def test_the_rest_is_told_in_the_end(self, announcer: Announcer) -> None:
+    def test_the_rest_is_reported_in_the_end(self, announcer: Announcer) -> None:
         announcer.accept([self.announcement("x", "GuardWidened")], 10)
         announcer.stop()
-        assert self.told(announcer) == ["x"]
+        assert self.take_notes(announcer) == ["x"]
 
 
 def _pod(manifest: dict[str, Any]) -> Pod:
@@ -289,7 +291,7 @@ def _pod(manifest: dict[str, Any]) -> Pod:
 class InCluster:
     """An agent whose pods come from an API server."""
 
-    def __init__(self, folder: Path, server: FakeApiServer, **told: Any) -> None:
+    def __init__(self, folder: Path, server: FakeApiServer, **options: Any) -> None:
         self.server = server
         self.lines = folder / "log"
         server.stores["nodes"].put({"metadata": {"name": "node"}})
@@ -298,7 +300,7 @@ class InCluster:
             pods=PodSourceConfig(files=(), cluster=True, node_name="node"),
             listen="127.0.0.1:0",
             state_socket=str(folder / "state.sock"),
-            **told,
+            **options,
         )
 
     def run(self, *script: Callable[[], bool]) -> None:
@@ -394,12 +396,12 @@ class TestInACluster:
             return True
 
         node.run(
-            lambda: bool(_told(node)),
+            lambda: bool(_event_warnings(node)),
             start_another,
             lambda: node.bed.kernel.read(container_paths(second)[0], HIGH) == str(96 * MI),
             lambda: node.metric("memqos_events_dropped_total") >= 4,
         )
-        (said,) = _told(node)
+        (said,) = _event_warnings(node)
         assert 'resources: ["events"]' in said
         assert "verbs: [create, patch]" in said
 
@@ -412,7 +414,7 @@ class TestInACluster:
         node.start(pod)
         node.run(
             lambda: node.bed.kernel.read(container_paths(pod)[0], HIGH) == str(96 * MI),
-            lambda: bool(_told(node)),
+            lambda: bool(_event_warnings(node)),
         )
 
     def test_events_can_be_turned_off(self, folder: Path, server: FakeApiServer) -> None:
@@ -423,7 +425,7 @@ class TestInACluster:
         assert node.bed.node.announcer is None
         assert not node.events()
 
-    def test_turned_off_and_on_again_they_are_told_again(
+    def test_turned_off_and_on_again_they_are_reported_again(
         self, folder: Path, server: FakeApiServer
     ) -> None:
         hand = InCluster(folder, server).bed.node
@@ -445,5 +447,5 @@ class TestInACluster:
         assert not load_configuration(str(file), {}, {}).events
 
 
-def _told(node: InCluster) -> list[str]:
+def _event_warnings(node: InCluster) -> list[str]:
     return [each for each in node.warnings() if "events are not all told" in each]

@@ -55,14 +55,14 @@ def folder() -> Iterator[Path]:
 class Running:
     """An agent on a node, its pods from a folder of manifests."""
 
-    def __init__(self, folder: Path, bed: type[SteppedNode] = SteppedNode, **told: Any) -> None:
+    def __init__(self, folder: Path, bed: type[SteppedNode] = SteppedNode, **options: Any) -> None:
         self.manifests = folder / "manifests"
         self.manifests.mkdir(exist_ok=True)
         self.bed = bed(
             folder,
             listen="127.0.0.1:0",
             state_socket=str(folder / "state.sock"),
-            **{"pods": PodSourceConfig(files=(str(self.manifests),)), **told},
+            **{"pods": PodSourceConfig(files=(str(self.manifests),)), **options},
         )
         if self.bed.configuration.pods.files:
             self.bed.node.source = agent_pod_source(self.bed.configuration.pods)
@@ -107,7 +107,7 @@ class Running:
             self.heard.close()
             self.stream.close()
 
-    def told(self) -> list[str]:
+    def notifications(self) -> list[str]:
         """What the service manager heard."""
         heard = []
         while True:
@@ -187,7 +187,7 @@ class TestItsLife:
         heard: list[str] = []
 
         def alive() -> bool:
-            heard.extend(node.told())
+            heard.extend(node.notifications())
             return "WATCHDOG=1" in heard
 
         assert node.run(lambda: node.agent.status.is_complete, alive) == 0
@@ -255,7 +255,7 @@ class TestItsLife:
         assert node.low("/sshd") == 7
         assert [line for line in node.log() if "/sshd is left alone" in line["message"]]
 
-    def test_what_goes_wrong_is_told_once_and_it_goes_on(self, folder: Path) -> None:
+    def test_what_goes_wrong_is_reported_once_and_it_goes_on(self, folder: Path) -> None:
         node = Running(folder)
         pod = a_pod("u1")
         node.put(pod)
@@ -280,7 +280,7 @@ class TestItsLife:
         )
         assert [line["message"] for line in node.log()].count("RuntimeError: a surprise") == 1
 
-    def test_a_failing_resync_is_told_though_the_rest_goes_on(self, folder: Path) -> None:
+    def test_a_failing_resync_is_reported_though_the_rest_goes_on(self, folder: Path) -> None:
         node = Running(folder)
         pod = a_pod("u1")
         node.put(pod)
@@ -322,7 +322,7 @@ class TestItsLife:
             lambda: node.agent.status.readiness_problem() is None and resync() == "1",
         )
 
-    def test_a_journal_that_cannot_be_written_is_told(
+    def test_a_journal_that_cannot_be_written_is_reported(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         node = Running(folder)
@@ -351,6 +351,43 @@ class TestItsLife:
             mend,
             lambda: node.agent.status.readiness_problem() is None and node.low(LEVELS[0]) == 64,
         )
+
+
+class TestFailuresByKind:
+    def errors(self, node: Running, kind: str) -> int:
+        text = exposition(metric_families(node.agent.status)).decode()
+        found = text.partition(f'\nmemqos_errors_total{{kind="{kind}"}} ')[2].partition("\n")[0]
+        return int(found or 0)
+
+    def start(self, folder: Path) -> Running:
+        node = Running(folder)
+        pod = a_pod("u1")
+        node.put(pod)
+        node.make(pod)
+        return node
+
+    def test_a_journal_that_cannot_be_written_is_one_of_the_journal(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(_where: object, _data: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(durable, "replace", full)
+        node = self.start(folder)
+        node.run(lambda: self.errors(node, "journal") > 0)
+        assert not self.errors(node, "read")
+
+    @pytest.mark.parametrize("error", [OSError(errno.EIO, "input/output error"), InputError("no")])
+    def test_a_tree_that_cannot_be_read_is_one_of_reading(
+        self, folder: Path, error: Exception
+    ) -> None:
+        def fail(_scope: object) -> Any:
+            raise error
+
+        node = self.start(folder)
+        node.bed.node.read_cgroups = fail  # type: ignore[assignment]
+        node.run(lambda: self.errors(node, "read") > 0)
+        assert not self.errors(node, "journal")
 
 
 class TestTheCommand:

@@ -206,9 +206,9 @@ class TestAPodThatDoesNotFit:
         bed.kernel.set(container_paths(late)[0], MEMS, "1-2")
         bed.wait(130)
         assert bound(bed, late) == ["1-2"]
-        (told,) = bed.log_events("left as it is")
-        assert told.fields == {"pod": "shop/late", "reason": "NumaRefused"}
-        assert "wants memory 999Mi" in told.what
+        (event,) = bed.log_events("left as it is")
+        assert event.fields == {"pod": "shop/late", "reason": "NumaRefused"}
+        assert "wants memory 999Mi" in event.what
         assert 'namespace="shop",pod="late",reason="NumaRefused"} 1' in metrics(bed)
         (shown,) = [each for each in report(bed)["pods"] if each["pod"] == "shop/late"]
         assert shown["notices"][0]["reason"] == "NumaRefused"
@@ -246,12 +246,12 @@ class TestAnAgentThatIsStartedAgain:
 
     @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
     def test_counts_a_pod_with_resources_of_its_own_once(self, folder: Path, policy: str) -> None:
-        told: dict[str, Any] = {
+        options: dict[str, Any] = {
             "numa": "allocate",
             "gates": {"PodLevelResourceManagers": True},
         }
         kubelet = f"topologyManagerPolicy: {policy}\ntopologyManagerScope: pod\n"
-        bed = SteppedNode(folder, kubelet, **told)
+        bed = SteppedNode(folder, kubelet, **options)
         pod = full("g1", 200, containers=("a", "b"))
         pod["spec"]["resources"] = stanza("600Mi", "600Mi", cpu=("4", "4"))
         pod["spec"]["containers"][1]["resources"] = {}
@@ -260,7 +260,7 @@ class TestAnAgentThatIsStartedAgain:
         before = free(bed)
         assert (bound(bed, pod), before[0]) == (["0", "0"], 399)
         bed.crash()
-        bed.start(**told)
+        bed.start(**options)
         bed.wait(70)
         assert (bound(bed, pod), free(bed)) == (["0", "0"], before)
         assert bed.log_events("left as it is") == []
@@ -446,13 +446,13 @@ class TestThoseAbove:
         bed.kernel.set(pod_path(pod), MEMS, "3")
         bed.settle()
         assert bound(bed, pod) == [""]
-        (told,) = bed.log_events("belongs on node 0")
-        assert told.fields["reason"] == "NumaBeyondParent"
-        assert "is bound to node 3" in told.what
+        (event,) = bed.log_events("belongs on node 0")
+        assert event.fields["reason"] == "NumaBeyondParent"
+        assert "is bound to node 3" in event.what
 
 
 class TestCgroupsWithoutCpusets:
-    def test_are_told_of_and_looked_after_all_the_same(self, bed: SteppedNode) -> None:
+    def test_are_reported_and_looked_after_all_the_same(self, bed: SteppedNode) -> None:
         pod = full("g1", 100)
         bed.run_pod(pod)
         (place,) = container_paths(pod)
@@ -558,8 +558,8 @@ class TestTheStateOfTheKubelet:
         bed.kernel.set(container_paths(pod)[0], MEMS, "2")
         bed.wait(70)
         assert bound(bed, pod) == ["2"]
-        (told,) = bed.log_events("does not know a")
-        assert told.fields == {"pod": "default/g1", "reason": "NumaUnknown"}
+        (event,) = bed.log_events("does not know a")
+        assert event.fields == {"pod": "default/g1", "reason": "NumaUnknown"}
 
     def test_may_be_elsewhere(self, folder: Path) -> None:
         checkpoint_at = str(folder / "elsewhere")
@@ -572,15 +572,15 @@ class TestTheStateOfTheKubelet:
 
 
 class TestAPodWithPodLevelResources:
-    def test_is_told_once_that_it_is_not_aligned(self, bed: SteppedNode) -> None:
+    def test_is_reported_once_that_it_is_not_aligned(self, bed: SteppedNode) -> None:
         pod = full("g1")
         pod["spec"]["resources"] = stanza("600Mi", "600Mi", cpu=("1", "1"))
         bed.run_pod(pod)
         bed.wait(10)
         bed.pods.manifests["g1"] = {**pod, "status": {**pod["status"], "message": "still here"}}
         bed.wait(130)
-        (told,) = bed.log_events("not aligned to NUMA nodes")
-        assert (told.fields["pod"], told.fields["reason"]) == ("default/g1", "NumaUnaligned")
+        (event,) = bed.log_events("not aligned to NUMA nodes")
+        assert (event.fields["pod"], event.fields["reason"]) == ("default/g1", "NumaUnaligned")
         assert 'pod="g1",reason="NumaUnaligned"} 1' in metrics(bed)
 
     def test_is_told_nothing_where_nobody_is_aligned(self, folder: Path) -> None:
@@ -596,12 +596,12 @@ class TestWhatItTells:
     def test_is_who_is_where_and_what_is_left(self, bed: SteppedNode) -> None:
         bed.run_pod(full("g1"))
         bed.settle()
-        told = report(bed)["numa"]
-        assert told["mode"] == "allocate"
-        assert told["assigned"] == [
+        numa = report(bed)["numa"]
+        assert numa["mode"] == "allocate"
+        assert numa["assigned"] == [
             {"pod": "default/g1", "container": "a", "nodes": [0], "holds": {"memory": 600 * MI}}
         ]
-        assert told["nodes"]["0"]["memory"]["free"] == 399 * MI
+        assert numa["nodes"]["0"]["memory"]["free"] == 399 * MI
         (pod,) = report(bed)["pods"]
         shown = pod["cgroups"][1]["files"][MEMS]
         assert (shown["desired"], shown["rule"]) == ("0", "numa/memqos")

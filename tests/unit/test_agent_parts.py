@@ -199,11 +199,11 @@ class TestTheLog:
         assert stream.getvalue() == "<4>warning: hello\n"
 
     def test_is_not_flooded(self) -> None:
-        tally = Report()
+        report = Report()
         for number in range(50_000):
-            tally.log("info", str(number))
-        assert len(tally.take_log_events()) == 10_000
-        assert tally.take_log_events() == []
+            report.log("info", str(number))
+        assert len(report.take_log_events()) == 10_000
+        assert report.take_log_events() == []
 
 
 class TestPacing:
@@ -338,8 +338,8 @@ class TestWhatItTells:
         bed.kernel.set(pod_path(out), "memory.low", str(MI))
         bed.core.report.restores["memory.high", "written"] += 1
         recorder = RecordWriter(str(folder / "records"))
-        witness = Sampler(bed.kernel, guard=NodeGuard(), recorder=recorder)
-        status = AgentStatus(bed.core, "1.0", bed.now, 1.7e9, witness)
+        sampler = Sampler(bed.kernel, guard=NodeGuard(), recorder=recorder)
+        status = AgentStatus(bed.core, "1.0", bed.now, 1.7e9, sampler)
         status.resynced = 1.7e9
         access = ClusterAccess(Cluster(server="http://127.0.0.1:9"), User(), "a test")
         status.announcer = Announcer(EventPoster(ApiClient(access), "node-1"))
@@ -390,7 +390,7 @@ class TestWhatItTells:
         assert f"kubelet_memory_qos_node_memory_low_bytes {64 * MI}\n" in text
 
     @pytest.mark.parametrize(
-        ("told", "sums"),
+        ("options", "sums"),
         [
             ({"policy": "None"}, (0, 0)),
             ({"policy": "HardReservation"}, (100 * MI, 0)),
@@ -398,9 +398,9 @@ class TestWhatItTells:
         ],
     )
     def test_are_no_sums_of_what_is_not_reserved(
-        self, told: dict[str, Any], sums: tuple[int, int], folder: Path
+        self, options: dict[str, Any], sums: tuple[int, int], folder: Path
     ) -> None:
-        text = self.of_two_pods(SteppedNode(folder, kep_metrics=True, **told))
+        text = self.of_two_pods(SteppedNode(folder, kep_metrics=True, **options))
         assert f"kubelet_memory_qos_node_memory_min_bytes {sums[0]}\n" in text
         assert f"kubelet_memory_qos_node_memory_low_bytes {sums[1]}\n" in text
 
@@ -479,7 +479,7 @@ class TestWhatItTells:
         assert bed.node.journal_fault is None
 
 
-def test_pressure_is_told_in_seconds() -> None:
+def test_pressure_is_reported_in_seconds() -> None:
     text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 total=2\n"
     assert pressure_of(text) == {"some": 1.5, "full": 2e-06}
 
@@ -502,7 +502,7 @@ class TestWhoWrites:
         assert set(found.sockets.values()) == {str(path)}
         assert why is None
 
-    def test_one_that_does_not_answer_is_told_of_and_the_node_is_kept(self, folder: Path) -> None:
+    def test_one_that_does_not_answer_is_reported_and_the_node_is_kept(self, folder: Path) -> None:
         bed = SteppedNode(folder, cri_socket=str(folder / "gone.sock"))
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()

@@ -111,6 +111,16 @@ class TestTheSumOfMemoryMin:
         (said,) = bed.log_events("not reserved")
         assert said.fields["pods"] == "default/g6, default/g7, default/g8, default/g9"
 
+    def test_may_be_all_of_its_share_and_not_a_page_more(self, folder: Path) -> None:
+        bed = SteppedNode(folder, min_share=0.5)
+        paths = [guaranteed(bed, f"g{number}", 1024) for number in range(2)]
+        bed.settle()
+        assert [bed.mi(path, MIN) for path in paths] == [1024, 1024]
+        assert bed.mi(KUBEPODS, MIN) == MEMORY / MI / 2
+        late = guaranteed(bed, "late", 1)
+        bed.wait(5)
+        assert bed.mi(late, MIN) == 0
+
     def test_serves_priority_first_then_age_then_uid(self, folder: Path) -> None:
         bed = SteppedNode(folder, min_share=0.25)
         low = guaranteed(bed, "a", 600, priority=1, created="2020-01-01T00:00:00Z")
@@ -125,6 +135,22 @@ class TestTheSumOfMemoryMin:
         same = guaranteed(bed, "c", 600, priority=5, created="2024-01-01T00:00:00Z")
         bed.wait(2)
         assert [bed.mi(path, MIN) for path in (low, young, old, same)] == [0, 0, 0, 600]
+
+    def test_goes_to_another_pod_as_soon_as_one_has_given_it_up(self, folder: Path) -> None:
+        bed = SteppedNode(folder, min_share=0.25)
+        low = guaranteed(bed, "a", 600, priority=1)
+        bed.settle()
+        written: dict[str, float] = {}
+
+        def note(path: str, file: str) -> None:
+            if file == MIN:
+                written[path] = bed.now
+
+        bed.kernel.before_write = note
+        high = guaranteed(bed, "b", 600, priority=5)
+        bed.wait(5)
+        assert (bed.mi(low, MIN), bed.mi(high, MIN)) == (0, 600)
+        assert written[low] == written[high]
 
     def test_is_never_more_for_a_moment_either(self, folder: Path) -> None:
         bed = SteppedNode(folder, min_share=0.25)
@@ -143,7 +169,7 @@ class TestTheSumOfMemoryMin:
 
     def test_counts_what_others_have_set(self, folder: Path) -> None:
         bed = SteppedNode(folder, min_share=0.25)
-        foreign = bed.run_pod(a_pod("unknown", 900, 900), told=False)
+        foreign = bed.run_pod(a_pod("unknown", 900, 900), listed=False)
         bed.kernel.set(pod_path(foreign), MIN, str(900 * MI))
         mine = guaranteed(bed, "g1", 200)
         bed.wait(2)

@@ -1,6 +1,7 @@
 """An agent writes by what is known of the running kubelet, and never on a guess."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.fakes.node import memory_folder
 from memqos.agent.configuration import PodSourceConfig
 from memqos.agent.metrics import metric_families
 from memqos.agent.reconcile import note_kubelet_reply, run_pass
+from memqos.agent.settings_source import SettingsSource
 from memqos.agent.state import AgentStatus, agent_state
 from memqos.converge.pod_sources import KubeletPods
 from memqos.host.kubelet import KubeletEndpoint
@@ -24,11 +26,11 @@ ON = "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservatio
 class Node:
     """An agent beside a kubelet whose process comes and goes."""
 
-    def __init__(self, folder: Path, program: Path, **told: Any) -> None:
+    def __init__(self, folder: Path, program: Path, **options: Any) -> None:
         self.folder = folder
         self.program = program
         self.started = 100
-        self.bed = SteppedNode(folder, **{"release": None, **told})
+        self.bed = SteppedNode(folder, **{"release": None, **options})
         self.pod = self.bed.run_pod(a_pod("g", 256, 256))
         (self.container,) = container_paths(self.pod)
         self.bed.settle()
@@ -117,6 +119,18 @@ class TestAGuess:
         assert node.bed.log_events("the running kubelet is known now")
         assert node.bed.log_events("the running kubelet is v1.38.0, by its program")
 
+    def test_is_checked_again_later_and_later(self, folder: Path, program: Path) -> None:
+        node = Node(folder, program)
+        now, looked = node.bed.now, list[float]()
+        source = SettingsSource(node.bed.kernel, node.bed.node.roots, lambda: now)
+        end = now + 200
+        while now < end:
+            if not looked or source.is_due():
+                looked.append(now)
+                assert source.resolve(node.bed.configuration).doubt
+            now += 0.5
+        assert [b - a for a, b in pairwise(looked)] == [2, 4, 8, 16, 32, 60, 60]
+
     def test_is_one_without_any_configuration(self, folder: Path, program: Path) -> None:
         node = Node(folder, program, release="1.38")
         (folder / "kubelet" / "config.yaml").unlink()
@@ -140,17 +154,17 @@ class TestAGuess:
         assert node.written() == 0
 
     @pytest.mark.parametrize(
-        "told", [{}, {"gates": {"MemoryQoS": True, "PodLevelResourceManagers": True}}]
+        "options", [{}, {"gates": {"MemoryQoS": True, "PodLevelResourceManagers": True}}]
     )
     def test_that_does_not_fit_the_node_does_not_end_the_agent(
-        self, folder: Path, program: Path, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+        self, folder: Path, program: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Neither the gate nor the policy was there in the release of the program on PATH.
         put_kubelet_program(folder / "path" / "kubelet", "v1.30.0")
         monkeypatch.setenv("PATH", str(folder / "path"), prepend=":")
         gates = "featureGates: {PodLevelResourceManagers: true, MemoryQoS: true}\n"
         monkeypatch.setattr(SteppedNode, "kubelet", gates)
-        node = Node(folder, program, **told)
+        node = Node(folder, program, **options)
         assert node.ready() is not None
         node.run_kubelet("v1.38.0", configuration=f"{gates}memoryReservationPolicy: None\n")
         node.bed.wait(2)
@@ -165,8 +179,8 @@ class TestAGuess:
 
 class TestAStatedRelease:
     def test_holds_where_the_kubelets_own_gate_is_off(self, folder: Path, program: Path) -> None:
-        told = {"gates": {"MemoryQoS": True}, "policy": "TieredReservation"}
-        node = Node(folder, program, release="1.38", **told)
+        options = {"gates": {"MemoryQoS": True}, "policy": "TieredReservation"}
+        node = Node(folder, program, release="1.38", **options)
         node.run_kubelet("v1.34.11", configuration=OFF)
         node.bed.wait(70)
         assert node.bed.core.planner.node_settings.kubelet is not None
@@ -205,7 +219,7 @@ class TestAStatedRelease:
 
 
 class TestTheKubelet:
-    def test_is_known_by_its_own_flags_whatever_the_agent_is_told(
+    def test_is_known_by_its_own_flags_whatever_the_agent_is_reported(
         self, folder: Path, program: Path
     ) -> None:
         node = Node(folder, program, gates={"MemoryQoS": True}, policy="None")
@@ -235,14 +249,14 @@ class TestTheKubelet:
         node = Node(folder, program)
         node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
         node.bed.wait(70)
-        desires = node.bed.core.planner
+        planner = node.bed.core.planner
         node.stop_kubelet()
         node.bed.wait(130)
-        assert node.bed.core.planner is desires
+        assert node.bed.core.planner is planner
         assert not node.bed.node.settings_source.is_fresh
         node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
         node.bed.wait(130)
-        assert node.bed.core.planner is desires
+        assert node.bed.core.planner is planner
         assert node.bed.node.settings_source.is_fresh
 
 
@@ -251,13 +265,13 @@ def test_a_kubelet_that_pods_come_from_is_asked_what_it_is(folder: Path, program
     with fake_kubelet({"/metrics": build}) as kubelet:
         node = Node(folder, program)
         node.bed.node.source = KubeletPods(KubeletEndpoint(kubelet.url))
-        ground = node.bed.node.node_settings()
-        assert ground.kubelet is not None
-        assert ground.doubt is None
-        assert ground.notes[0] == f"the running kubelet is v1.38.1, by {kubelet.url}/metrics"
+        node_settings = node.bed.node.node_settings()
+        assert node_settings.kubelet is not None
+        assert node_settings.doubt is None
+        assert node_settings.notes[0] == f"the running kubelet is v1.38.1, by {kubelet.url}/metrics"
         kubelet.raw = b""
         node.bed.now += 400
-        assert node.bed.node.node_settings() is ground
+        assert node.bed.node.node_settings() is node_settings
 
 
 class TestPodsOfAKubelet:
@@ -279,10 +293,10 @@ class TestPodsOfAKubelet:
             pods=PodSourceConfig(files=(), kubelet=kubelet.url),
             kubelet_config=str(folder / "kubelet" / "config.yaml"),
         )
-        bed.run_pod(a_pod("g", 256, 256), told=False)
+        bed.run_pod(a_pod("g", 256, 256), listed=False)
         return bed
 
-    def asked(self, kubelet: FakeKubelet) -> int:
+    def pod_requests(self, kubelet: FakeKubelet) -> int:
         return [path for path, _ in kubelet.asked].count("/pods")
 
     def test_are_a_resync_when_they_are_first_told(
@@ -306,17 +320,17 @@ class TestPodsOfAKubelet:
     ) -> None:
         bed = self.bed(folder, kubelet, monkeypatch)
         bed.wait(30)
-        before = self.asked(kubelet)
+        before = self.pod_requests(kubelet)
         bed.wait(600)
-        assert self.asked(kubelet) == before + 10
+        assert self.pod_requests(kubelet) == before + 10
 
-    def test_that_are_not_told_are_told_of_once_an_answer(
+    def test_that_are_not_told_are_reported_once_an_answer(
         self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         kubelet.answers["/pods"] = 403, b""
         bed = self.bed(folder, kubelet, monkeypatch)
         bed.wait(300)
-        assert bed.core.report.errors["source"] == self.asked(kubelet) - len(bed.asker)
+        assert bed.core.report.errors["source"] == self.pod_requests(kubelet) - len(bed.asker)
         kubelet.answers["/pods"] = {"kind": "PodList", "items": [a_pod("g", 256, 256)]}
         bed.wait(70)
         assert bed.core.node_intent.has_pods
@@ -329,11 +343,11 @@ class TestPodsOfAKubelet:
         bed.core.resync(bed.now)
         bed.settle()
         assert len(bed.asker) == 1
-        before = self.asked(kubelet)
+        before = self.pod_requests(kubelet)
         new = a_pod("h", 128, 128)
-        bed.run_pod(new, told=False)
+        bed.run_pod(new, listed=False)
         kubelet.answers["/pods"] = {"kind": "PodList", "items": [a_pod("g", 256, 256), new]}
         bed.wait(1)
-        assert self.asked(kubelet) == before
+        assert self.pod_requests(kubelet) == before
         bed.wait(4)
         assert bed.mi(container_paths(new)[0], "memory.min") == 128

@@ -81,7 +81,7 @@ def watching(
         watch.stop()
 
 
-def held(watch: Reflector[Pod]) -> Copy:
+def copy_of(watch: Reflector[Pod]) -> Copy:
     return {(each.metadata.namespace or "", each.metadata.name or ""): each
             for each in watch.objects()}  # fmt: skip
 
@@ -107,7 +107,7 @@ def ever_longer(pauses: list[float], begin: int) -> bool:
 
 
 def names(watch: Reflector[Pod]) -> list[str]:
-    return sorted(name for _, name in held(watch))
+    return sorted(name for _, name in copy_of(watch))
 
 
 class TestFollowing:
@@ -125,7 +125,7 @@ class TestFollowing:
             watch.wait(PATIENCE)
             server.pods.put(pod("new"))
             server.pods.put(pod("old", status={"phase": "Succeeded"}))
-            eventually("it follows", lambda: held(watch) == expected(server))
+            eventually("it follows", lambda: copy_of(watch) == expected(server))
             server.pods.delete("default", "old")
             eventually("one is gone", lambda: names(watch) == ["new"])
 
@@ -214,7 +214,9 @@ class TestBadDays:
                     server.pods.delete("default", f"p{number // 2 + number // 2 % 3 and number}")
                 time.sleep(0.001)  # the watch has its turn, however short
             server.faults = Faults()
-            eventually("all is there", lambda: watch.is_synced and held(watch) == expected(server))
+            eventually(
+                "all is there", lambda: watch.is_synced and copy_of(watch) == expected(server)
+            )
 
     def test_a_watch_goes_on_where_it_broke_off(self, server: FakeApiServer) -> None:
         server.pods.put(pod("one"))
@@ -249,7 +251,7 @@ class TestBadDays:
         with watching(server) as watch:
             watch.wait(PATIENCE)
             server.pods.put(pod("one", status={"phase": "Running", "message": "x" * (6 << 10)}))
-            eventually("it is there", lambda: held(watch) == expected(server))
+            eventually("it is there", lambda: copy_of(watch) == expected(server))
         assert len([each for each in server.asked if "watch" not in each.query]) == 2
 
     def test_an_expired_watch_is_not_answered_with_a_storm_of_lists(
@@ -328,7 +330,7 @@ class TestBadDays:
                 server.pods.history.clear()
             eventually("it is believed", lambda: names(watch) == ["p0", "p1"])
 
-    def test_an_object_that_cannot_be_read_stops_the_copy_and_is_told(
+    def test_an_object_that_cannot_be_read_stops_the_copy_and_is_reported(
         self, server: FakeApiServer
     ) -> None:
         with watching(server) as watch:
@@ -383,7 +385,7 @@ class TestBadDays:
             eventually("the pod is known", lambda: names(watch) == ["new"])
             assert watch.is_synced
 
-    def test_an_event_that_never_comes_in_whole_is_told_until_one_does(
+    def test_an_event_that_never_comes_in_whole_is_reported_until_one_does(
         self, server: FakeApiServer
     ) -> None:
         pace = WatchTimings(event=0.05, slowness=0.01)
@@ -477,10 +479,10 @@ def test_after_any_number_of_lives_and_faults_the_copy_is_the_servers(
         version = int(watch.version)
         with server.turn:
             if version >= server.pods.forgotten and looks.random() < 0.2:
-                compared.append(held(watch) == expected(server, version))
+                compared.append(copy_of(watch) == expected(server, version))
 
     def is_the_servers() -> bool:
-        return watch.is_synced and held(watch) == expected(server)
+        return watch.is_synced and copy_of(watch) == expected(server)
 
     pace = WatchTimings(watch=(0, 1), silence=0.1, short=0.0, slowness=0.002)
     with watching(server, on_change=look, pace=pace, page=50) as watch:

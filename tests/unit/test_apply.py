@@ -21,10 +21,11 @@ from memqos.converge.saved_plan import (
     encode_saved_plan,
     plan_to_save,
 )
-from memqos.converge.steps import WriteResult, WriteStep
+from memqos.converge.steps import WriteOptions, WriteResult, WriteStep, write_options
 from memqos.converge.values import kernel_form
 from memqos.errors import InputError, MemqosError
 from memqos.host.lock import Lock, Locked
+from memqos.kernel.machine import Machine
 
 HIGH = "memory.high"
 POD = "/kubepods/burstable/pod0"
@@ -109,7 +110,7 @@ class TestATreeThatHasMoved:
         assert node.kernel.contents() == before
         assert not node.journal.exists()
 
-    def test_shows_by_the_cgroup_that_was_made_anew_under_the_same_name(self, node: Node) -> None:
+    def test_shows_by_the_cgroup_that_was_made_again_under_the_same_name(self, node: Node) -> None:
         steps = node.steps({(CONTAINERS[1], "memory.min"): str(MI)})
         # Another folder is made first, as a file system gives inodes out again.
         node.kernel.make("/other")
@@ -163,7 +164,7 @@ class TestACgroupThatVanishes:
 class TestARefusal:
     @pytest.mark.parametrize("code", [errno.EBUSY, errno.EINVAL, errno.EROFS, errno.EACCES])
     @pytest.mark.parametrize("file", ["memory.min", HIGH, "cpuset.mems"])
-    def test_is_told_with_the_place_and_the_value_and_the_rest_is_written(
+    def test_is_reported_with_the_place_and_the_value_and_the_rest_is_written(
         self, node: Node, code: int, file: str
     ) -> None:
         node.kernel.refusals[BUSY, file] = code
@@ -185,6 +186,12 @@ class TestARefusal:
         found = ends(node, steps)
         assert found["refused"] == [f"{BUSY}/memory.min"]
         assert found["written"] == [f"{CONTAINERS[1]}/memory.min"]
+
+
+def test_a_writer_goes_by_the_page_size_and_the_swap_of_the_machine() -> None:
+    large = Machine(page_size=16384, meminfo="SwapTotal: 8 kB\nSwapFree: 4 kB\n")
+    assert write_options(large, force=True) == WriteOptions(16384, 4096, force=True)
+    assert write_options(Machine(), force=False) == WriteOptions(4096, 0)
 
 
 class TestAWriteThatBlocks:
@@ -238,7 +245,7 @@ class TestMemoryThatCannotBeReclaimed:
     def test_is_never_undercut_without_swap(self, node: Node, high: int, end: str) -> None:
         assert set(ends(node, node.steps({(BUSY, HIGH): str(high * MI)}))) == {end}
 
-    def test_is_told_when_it_stands_in_the_way(self, node: Node) -> None:
+    def test_is_reported_when_it_stands_in_the_way(self, node: Node) -> None:
         (result,) = node.apply(node.steps({(BUSY, HIGH): str(200 * MI)})).results
         assert result.detail == "350Mi is anonymous or shared memory, and there is no swap for it"
         assert of(node, (BUSY, HIGH)) == str(900 * MI)

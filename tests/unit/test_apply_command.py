@@ -282,8 +282,8 @@ def on_recorded(shell: Shell, name: str) -> dict[str, Any]:
     pods, kubelet = (kernel.folder.with_name(name) for name in ("pods.json", "kubelet.yaml"))
     pods.write_text(json.dumps(recorded["pods"]))
     kubelet.write_text(recorded["kubelet_configuration"])
-    terms = ("--pods", str(pods), "--kubelet", str(kubelet), "--release", "1.38")
-    shell.options = (*shell.options, *terms)
+    flags = ("--pods", str(pods), "--kubelet", str(kubelet), "--release", "1.38")
+    shell.options = (*shell.options, *flags)
     return recorded
 
 

@@ -318,6 +318,29 @@ def test_limits_and_requests_far_above_usage_are_found() -> None:
     assert [each.where for each in found(audit, "pod/high-limit")] == ["a/idle"]
 
 
+@pytest.mark.parametrize(
+    ("rule", "request_mi", "limit_mi", "used_mi", "is_found"),
+    [
+        ("pod/high-limit", 100, 512, 128, True),  # four times what is in use
+        ("pod/high-limit", 100, 511, 128, False),
+        ("pod/high-limit", 10, 306, 50, True),  # 256 Mi more than what is in use
+        ("pod/high-limit", 10, 305, 50, False),
+        ("pod/high-limit", 512, 512, 128, False),  # as much as it requests
+        ("pod/high-limit", 511, 512, 128, True),
+        ("pod/idle-request", 400, 400, 100, True),
+        ("pod/idle-request", 399, 400, 100, False),
+        ("pod/idle-request", 306, 400, 50, True),
+        ("pod/idle-request", 305, 400, 50, False),
+    ],
+)
+def test_a_threshold_is_met_by_the_amount_it_names(
+    rule: str, request_mi: int, limit_mi: int, used_mi: int, is_found: bool
+) -> None:
+    pods = [running("p", asks(f"{request_mi}Mi", f"{limit_mi}Mi"))]
+    audit = audited(pods, {"p": {"c0": used_mi * MI}})
+    assert bool(found(audit, rule)) == is_found
+
+
 def test_containers_that_peak_apart_could_share_a_request() -> None:
     pod = running("p", asks("1Gi", "2Gi"), asks("1Gi", "2Gi"))
     census = census_of([pod])

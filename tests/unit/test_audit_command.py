@@ -68,12 +68,12 @@ def test_the_numbers_of_a_pod_are_those_explain_has(tmp_path: Path) -> None:
             each for each in objects() if each["metadata"]["name"] == item["spec"]["nodeName"]
         )
         (tmp_path / "node.json").write_text(json.dumps(node))
-        terms = ("--policy", "TieredReservation", "--release", "1.36")
+        flags = ("--policy", "TieredReservation", "--release", "1.36")
         explained = memqos(
-            "explain", str(one), "--node", str(tmp_path / "node.json"), "-o", "json", *terms
+            "explain", str(one), "--node", str(tmp_path / "node.json"), "-o", "json", *flags
         ).data["pods"][0]
         audited = next(
-            pod for pod in audit(*terms)["pods"] if pod["name"] == item["metadata"]["name"]
+            pod for pod in audit(*flags)["pods"] if pod["name"] == item["metadata"]["name"]
         )
         files = ("memory.min", "memory.low", "memory.high", "memory.max")
         assert [audited[file] for file in files] == [explained["pod"][file] for file in files]
@@ -137,7 +137,7 @@ def test_nodes_that_were_not_read_are_named(tmp_path: Path) -> None:
     assert done.data["counts"]["pods"] == 12
 
 
-def test_usage_without_pods_is_told(tmp_path: Path) -> None:
+def test_usage_without_pods_is_reported(tmp_path: Path) -> None:
     usage = tmp_path / "usage.yaml"
     usage.write_text("shop/db-0: 1Gi\nshop/ghost: 2Gi\nother/ghost: 2Gi\n")
     done = memqos("audit", DUMP, "--usage", str(usage), "-o", "json")
@@ -146,7 +146,7 @@ def test_usage_without_pods_is_told(tmp_path: Path) -> None:
     assert done.data["counts"]["measured"] == 1
 
 
-def test_a_node_that_does_not_say_what_it_has_is_told(tmp_path: Path) -> None:
+def test_a_node_that_does_not_say_what_it_has_is_reported(tmp_path: Path) -> None:
     items = objects()
     for item in items:
         if item["metadata"]["name"] == "worker-1":

@@ -85,7 +85,7 @@ def test_compressed_answers_are_the_same(server: FakeApiServer) -> None:
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_pages_that_expire_are_read_anew_and_nothing_counts_twice(
+def test_pages_that_expire_are_read_again_and_nothing_counts_twice(
     server: FakeApiServer, jobs: str
 ) -> None:
     def compacted() -> None:
@@ -220,7 +220,7 @@ def test_without_pods_there_is_no_audit(server: FakeApiServer) -> None:
     assert "jane may not list pods in namespace shop (403) – a Role with this rule" in done.err
 
 
-def test_a_cluster_that_is_away_is_told_once(server: FakeApiServer) -> None:
+def test_a_cluster_that_is_away_is_reported_once(server: FakeApiServer) -> None:
     done = memqos("audit", "--context", "away")
     assert (done.code, done.out) == (1, "")
     assert done.err.count("nothing listens there") == 1

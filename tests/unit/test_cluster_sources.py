@@ -123,7 +123,7 @@ class TestItsKubelet:
         "a test",
     )
 
-    def told(self, *addresses: tuple[str, str], port: int = 10250) -> Node:
+    def node_at(self, *addresses: tuple[str, str], port: int = 10250) -> Node:
         status = {
             "addresses": [{"type": kind, "address": address} for kind, address in addresses],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
@@ -135,32 +135,32 @@ class TestItsKubelet:
         [("10.0.0.7", "https://10.0.0.7:10250"), ("fd00::7", "https://[fd00::7]:10250")],
     )
     def test_is_where_its_node_says(self, address: str, url: str) -> None:
-        node = self.told(("Hostname", "worker-1"), ("InternalIP", address))
+        node = self.node_at(("Hostname", "worker-1"), ("InternalIP", address))
         found = node_kubelet_endpoint(node, self.KNOWN)
         assert found is not None
         assert found.url == url
 
     def test_is_asked_at_the_first_of_its_addresses(self) -> None:
         found = node_kubelet_endpoint(
-            self.told(("InternalIP", "10.0.0.7"), ("InternalIP", "fd00::7")), self.KNOWN
+            self.node_at(("InternalIP", "10.0.0.7"), ("InternalIP", "fd00::7")), self.KNOWN
         )
         assert found is not None
         assert found.url == "https://10.0.0.7:10250"
 
     def test_is_not_asked_where_nobody_vouches_for_it(self) -> None:
-        node = self.told(("InternalIP", "10.0.0.7"))
+        node = self.node_at(("InternalIP", "10.0.0.7"))
         unsigned = ClusterAccess(Cluster(server="https://api"), User(token_file="/token"), "a test")
         assert node_kubelet_endpoint(node, unsigned) is None
 
     def test_is_not_asked_by_who_has_nothing_to_show_it(self) -> None:
-        node = self.told(("InternalIP", "10.0.0.7"))
+        node = self.node_at(("InternalIP", "10.0.0.7"))
         nobody = ClusterAccess(
             Cluster(server="https://api", certificate_authority="/ca.crt"), User(), "a test"
         )
         assert node_kubelet_endpoint(node, nobody) is None
 
     def test_is_not_asked_where_its_node_does_not_say(self) -> None:
-        assert node_kubelet_endpoint(self.told(("Hostname", "worker-1")), self.KNOWN) is None
+        assert node_kubelet_endpoint(self.node_at(("Hostname", "worker-1")), self.KNOWN) is None
         assert node_kubelet_endpoint(Node(), self.KNOWN) is None
 
     def test_the_api_server_is_never_asked_to_pass_it_on(self, server: FakeApiServer) -> None:

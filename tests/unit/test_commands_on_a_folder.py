@@ -35,13 +35,13 @@ class Folder:
         self.root = ("--cgroup-root", str(self.tree))
         self.journal = ("--journal", str(folder / "run"))
         kubelet = ("--kubelet", str(folder / "kubelet.yaml"))
-        self.terms = ("--pods", str(folder / "pods.json"), "--release", "1.38", *kubelet)
+        self.flags = ("--pods", str(folder / "pods.json"), "--release", "1.38", *kubelet)
 
     def plan(self, *arguments: str) -> Done:
-        return memqos("plan", *arguments, *self.root, *self.terms)
+        return memqos("plan", *arguments, *self.root, *self.flags)
 
     def apply(self, *arguments: str) -> Done:
-        return memqos("apply", "--yes", *arguments, *self.root, *self.journal, *self.terms)
+        return memqos("apply", "--yes", *arguments, *self.root, *self.journal, *self.flags)
 
     def apply_saved(self, file: Path, *arguments: str) -> Done:
         return memqos("apply", "--yes", str(file), *arguments, *self.root, *self.journal)
@@ -105,7 +105,7 @@ def test_a_shorter_value_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
 def test_a_plan_of_a_relative_root_is_a_plan_of_that_folder(node: Folder) -> None:
     plan = node.folder / "plan.json"
     root = ("--cgroup-root", os.path.relpath(node.tree, NODES.parents[1]))
-    assert memqos("plan", "--out", str(plan), *root, *node.terms).code == 2
+    assert memqos("plan", "--out", str(plan), *root, *node.flags).code == 2
     assert node.apply_saved(plan).code == 0
 
 
@@ -115,7 +115,7 @@ class TestAFileOfOut:
     def save(self, node: Folder, command: str, file: Path) -> Done:
         if command == "plan":
             return node.plan("--out", str(file))
-        return memqos("snapshot", "--out", str(file), *node.root, *node.terms[:2])
+        return memqos("snapshot", "--out", str(file), *node.root, *node.flags[:2])
 
     @pytest.mark.parametrize("command", ["plan", "snapshot"])
     def test_is_nobody_else_s_whatever_was_there_before(self, node: Folder, command: str) -> None:
@@ -163,7 +163,7 @@ class TestAFolderOfPodsWithABrokenManifest:
         pods.mkdir()
         (node.folder / "pods.json").rename(pods / "all.json")
         (pods / "broken.yaml").write_text("kind: [")
-        node.terms = ("--pods", str(pods), *node.terms[2:])
+        node.flags = ("--pods", str(pods), *node.flags[2:])
 
     fault: Final = "broken.yaml:2:1: "
 
@@ -187,16 +187,16 @@ class TestAFolderOfPodsWithABrokenManifest:
         assert not file.exists()
 
     def test_is_diagnosed_and_kept_in_a_snapshot_without_it(self, node: Folder) -> None:
-        done = memqos("doctor", "--seconds", "0.1", *node.root, *node.terms)
+        done = memqos("doctor", "--seconds", "0.1", *node.root, *node.flags)
         assert (done.code, self.fault in done.err) == (1, True)
-        done = memqos("snapshot", *node.root, *node.terms[:2])
+        done = memqos("snapshot", *node.root, *node.flags[:2])
         assert (done.code, self.fault in done.err) == (1, True)
         assert len(done.data["pods"]["items"]) == 12
         assert any("no pod can be read here" in note for note in done.data["notes"])
 
 
 @pytest.mark.parametrize("command", ["plan", "doctor"])
-def test_a_folder_that_is_not_there_is_told(command: str, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(command: str, tmp_path: Path) -> None:
     done = memqos(command, "--cgroup-root", str(tmp_path / "none"))
     assert done.code == 1
     assert done.err.startswith(f"memqos: {tmp_path}/none: there is no such folder – ")
@@ -210,14 +210,14 @@ def test_a_node_without_kubepods_is_not_silently_converged(node: Folder) -> None
 def test_a_container_with_a_thousand_nested_cgroups_changes_nothing(node: Folder) -> None:
     container = next(path for path in (node.tree / "kubepods/burstable").glob("pod*/*/"))
     before = node.plan("-o", "json")
-    doctor = ("doctor", "--seconds", "0.1", *node.root, *node.terms, "-o", "json")
+    doctor = ("doctor", "--seconds", "0.1", *node.root, *node.flags, "-o", "json")
     found = memqos(*doctor)
     with deep_folder(container):
         assert node.plan("-o", "json") == before
         assert memqos(*doctor) == found
         assert node.apply().code == 0
         taken = node.folder / "node.json"
-        assert memqos("snapshot", "--out", str(taken), *node.root, *node.terms[:2]).code == 0
+        assert memqos("snapshot", "--out", str(taken), *node.root, *node.flags[:2]).code == 0
     cgroups = json.loads(taken.read_bytes())["cgroups"]
     inside = f"/{container.relative_to(node.tree)}/"
     assert not [path for path in cgroups if path.startswith(inside)]
@@ -331,7 +331,7 @@ class TestData:
         assert any("/kubepods/podffff" in note for note in notes)
 
     def test_scripts_are_not_asked(self, node: Folder) -> None:
-        options = (*node.root, *node.journal, *node.terms)
+        options = (*node.root, *node.journal, *node.flags)
         assert memqos("apply", "-o", "json", *options).code == WRONG_USAGE
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.eventually import PATIENCE
 from tests.fakes.node import memory_folder
-from tests.fakes.owned import CONTAINERS, OwnedNode
+from tests.fakes.owner_node import CONTAINERS, OwnedNode
 
 from memqos.errors import Unreachable
 from memqos.host.cri import CriClient, StoredResources, _resources_in

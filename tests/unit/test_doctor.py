@@ -126,7 +126,7 @@ def test_without_swap_memory_high_reclaims_page_cache_only() -> None:
     assert "cgroups with a memory.high: 1" in finding.evidence
 
 
-def test_swap_that_containers_may_not_use_is_told() -> None:
+def test_swap_that_containers_may_not_use_is_reported() -> None:
     finding = found(facts({"/a": cgroup(high=MI) | {"memory.swap.max": "0"}}), "machine/swap")
     assert "memory.swap.max is 0 in 1 of 1" in finding.evidence
 
@@ -139,7 +139,7 @@ def test_a_machine_without_psi_is_told_from_one_of_which_nothing_was_recorded() 
     assert rules(facts({"/a": cgroup(pressure="some avg10=0.00")}, without)) == []
 
 
-def test_a_mount_without_recursive_protection_is_told() -> None:
+def test_a_mount_without_recursive_protection_is_reported() -> None:
     assert rules(facts({}, replace(SOUND, mount=(PLAIN_V2,)))) == ["machine/recursive-protection"]
 
 
@@ -466,7 +466,7 @@ def test_a_node_kept_by_a_real_kubelet_has_nothing_above_info(name: str) -> None
     assert {finding.severity for finding in judge_node(recorded(name))} == {"info"}
 
 
-def test_a_value_somebody_changed_is_told() -> None:
+def test_a_value_somebody_changed_is_reported() -> None:
     node = json.loads((NODES / "cgroupfs.json").read_bytes())
     node["cgroups"]["/kubepods/burstable"]["memory.low"] = "4096"
     observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
@@ -480,7 +480,7 @@ def test_a_value_somebody_changed_is_told() -> None:
     )
 
 
-def test_a_cgroup_no_pod_is_known_for_is_told() -> None:
+def test_a_cgroup_no_pod_is_known_for_is_reported() -> None:
     node = recorded("cgroupfs")
     assert node.planned is not None
     left = "/kubepods/burstable/pod00000000-0000-0000-0000-000000000000"

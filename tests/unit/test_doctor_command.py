@@ -2,9 +2,9 @@
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,13 +55,16 @@ def kernel(tmp_path: Path) -> FakeKernel:
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
-    sleep = time.sleep
+    """Have something happen in the time between two readings, which is as long as it should be."""
+    now = 0.0
 
-    def busy(seconds: float) -> None:
+    def sleep(seconds: float) -> None:
+        nonlocal now
         action()
-        sleep(seconds)
+        now += seconds
 
-    monkeypatch.setattr("memqos.cli.doctor.time.sleep", busy)
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: now)
+    monkeypatch.setattr("memqos.cli.doctor.time", clock)
 
 
 def test_a_container_throttled_while_one_looks_is_found(

@@ -300,7 +300,7 @@ def test_one_broken_pod_costs_no_other(
         assert lines_before - 12 <= reported_line <= lines_before + 2
 
 
-def test_a_text_that_is_no_quantity_is_reported_with_its_position(tmp_path: Path) -> None:
+def test_a_quantity_that_is_none_is_reported_with_its_place(tmp_path: Path) -> None:
     objects = [pod(number) for number in range(40)]
     objects[23]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "much"}}
     file = tmp_path / "dump.ndjson"

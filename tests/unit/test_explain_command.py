@@ -135,7 +135,7 @@ def test_a_policy_the_release_does_not_know_is_ignored_with_a_note() -> None:
     assert "policy TieredReservation is ignored" in done.stdout
 
 
-def test_memory_qos_is_shown_as_if_on_and_its_default_is_told() -> None:
+def test_memory_qos_is_shown_as_if_on_and_its_default_is_reported() -> None:
     assert (
         "MemoryQoS is alpha and off by default in 1.36" in memqos("explain", "-", stdin=GOOD).stdout
     )
@@ -145,7 +145,7 @@ def test_memory_qos_is_shown_as_if_on_and_its_default_is_told() -> None:
     assert row.split()[4:7] == ["–", "–", "max"]
 
 
-def test_a_dropped_stanza_is_told() -> None:
+def test_a_dropped_stanza_is_reported() -> None:
     done = memqos("explain", "examples/ide.yaml", "--release", "1.33")
     assert "PodLevelResources is alpha and off by default in 1.33" in done.stdout
 
@@ -234,8 +234,8 @@ def test_a_folder_may_hold_other_objects_but_a_named_file_may_not(tmp_path: Path
     (tmp_path / "pod.yml").write_text(GOOD)
     folder = memqos("explain", str(tmp_path))
     assert folder.returncode == 0
-    told = "passed over, as they hold no pods: 1 ConfigMap, 1 Service, 1 of no kind"
-    assert told in folder.stderr
+    note = "passed over, as they hold no pods: 1 ConfigMap, 1 Service, 1 of no kind"
+    assert note in folder.stderr
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_reader_that_leaves_early_is_no_error_to_speak_of() -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_is_reported() -> None:
     shell = f"{sys.executable} -m memqos.cli.main explain examples/one.yaml > /dev/full"
     done = subprocess.run(
         ["bash", "-c", shell], capture_output=True, text=True, cwd=ROOT, check=False

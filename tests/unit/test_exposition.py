@@ -37,7 +37,7 @@ def test_a_family_has_its_help_and_its_type_before_its_series() -> None:
     )
 
 
-def test_a_family_without_series_is_left_out() -> None:
+def test_a_family_without_series_is_excluded() -> None:
     assert exposition([Family("x", "gauge", "An x.", [])]) == b""
 
 

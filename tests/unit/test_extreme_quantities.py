@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders import box, memory_qos_settings, pod
+from tests.builders import box, node_settings, pod
 from tests.commands import ROOT, Done, memqos
 from tests.fakes.reviews import container, review
 
@@ -99,7 +99,7 @@ def test_a_pod_with_any_amount_is_answered_for_beside_the_others(
 
 
 @pytest.mark.parametrize("amount", UNREADABLE)
-def test_one_that_cannot_be_read_is_reported_and_the_others_are_planned(
+def test_one_that_cannot_be_read_is_reported_and_the_others_are_answered_for(
     cluster: Cluster, amount: str
 ) -> None:
     for command, done in cluster.runs(amount, "json"):
@@ -107,8 +107,8 @@ def test_one_that_cannot_be_read_is_reported_and_the_others_are_planned(
             assert "shop/odd" in [each["pod"] for each in done.data["unresolved"]]
             continue
         assert done.code == 1, command
-        shown = done.err + (done.out if command == "audit" else "")
-        assert "is not a quantity" in shown, command
+        output = done.err + (done.out if command == "audit" else "")
+        assert "is not a quantity" in output, command
         assert max(map(len, done.err.splitlines()), default=0) < 300, command
         assert command == "audit" or "good" in done.out, command
 
@@ -174,17 +174,15 @@ def test_a_node_that_no_machine_can_be_is_reported_beside_the_others(
 @pytest.mark.parametrize("policy", ["TieredReservation", "HardReservation"])
 def test_no_pod_is_protected_by_a_number_that_overflows(amount: str, policy: Reservation) -> None:
     """The scheduler places such a pod anywhere: it must not get all of a node by it."""
-    plan = semantics(pod([box(amount, amount)]), memory_qos_settings("1.38", policy=policy)).plan
+    plan = semantics(pod([box(amount, amount)]), node_settings("1.38", policy=policy)).plan
     assert plan is not None
     for settings in (plan.settings, plan.containers[0].settings):
         assert not settings["memory.min"].value
         assert not settings["memory.low"].value
 
 
-def test_the_largest_int64_is_planned_as_it_is() -> None:
-    plan = semantics(
-        pod([box("8Ei", "8Ei")]), memory_qos_settings("1.38", policy="HardReservation")
-    ).plan
+def test_the_largest_amount_that_can_be_held_is_planned_as_it_is() -> None:
+    plan = semantics(pod([box("8Ei", "8Ei")]), node_settings("1.38", policy="HardReservation")).plan
     assert plan is not None
     assert plan.settings["memory.max"].value == (1 << 63) - 1
 

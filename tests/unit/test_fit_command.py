@@ -95,7 +95,7 @@ def test_running_pods_may_stand_in_a_file_of_their_own() -> None:
     assert done.data["pods"][0]["best"] == "worker-2"
 
 
-def test_pods_of_other_nodes_or_of_none_are_told(tmp_path: Path) -> None:
+def test_pods_of_other_nodes_or_of_none_are_reported(tmp_path: Path) -> None:
     cluster = "---\n".join([node("one"), pod("a", node="two", memory="1Gi"), pod("b")])
     done = fit(pod(), cluster, tmp_path)
     assert "not counted: 1 pod of nodes that are not given" in done.out
@@ -166,7 +166,7 @@ def test_a_snapshot_is_a_node_with_its_pods() -> None:
     assert "node1 is made of a snapshot" in done.out
 
 
-def test_a_pod_that_is_bound_already_is_told() -> None:
+def test_a_pod_that_is_bound_already_is_reported() -> None:
     done = memqos("fit", PODS, "--nodes", NODES)
     assert "note: it is bound to worker-1 already" in done.out
 

@@ -9,7 +9,7 @@ from tests.commands import Done, memqos
 from tests.fakes.agent import SteppedNode
 from tests.fakes.cgroups import FakeKernel
 from tests.fakes.node import MI, memory_folder
-from tests.fakes.owned import KUBEPODS, OwnedNode
+from tests.fakes.owner_node import KUBEPODS, OwnedNode
 
 from memqos.cli.main import WRONG_USAGE
 from memqos.converge.direct_driver import DirectDriver
@@ -54,7 +54,7 @@ def forge(node: OwnedNode, *records: JournalRecord) -> None:
     node.journal.write_bytes(encode_journal([hierarchy_of(node.kernel, node.boot), *records])[0])
 
 
-def held(node: OwnedNode, text: str | None = TENTH, unit: str = UNIT) -> OwnerRecord:
+def owner_record(node: OwnedNode, text: str | None = TENTH, unit: str = UNIT) -> OwnerRecord:
     cgroup = node.kernel.identity(KUBEPODS) or 0
     return OwnerRecord(KUBEPODS, cgroup, OwnerState("systemd", unit, {LOW: text}))
 
@@ -67,7 +67,7 @@ def have_told_systemd(node: OwnedNode, unit: str = UNIT) -> None:
     node.systemd.set_properties(unit, {"MemoryLow": 7 * MI})
 
 
-def held_of_sshd(node: OwnedNode) -> OwnerRecord:
+def owner_record_of_sshd(node: OwnedNode) -> OwnerRecord:
     cgroup = node.kernel.identity(SSHD_PATH) or 0
     return OwnerRecord(SSHD_PATH, cgroup, OwnerState("systemd", SSHD, {LOW: SSHD_TENTH}))
 
@@ -106,7 +106,7 @@ def test_a_drop_in_that_systemd_would_not_write_ends_what_is_believed(
     have_told_systemd(node)
     have_told_systemd(node, SSHD)
     before = node.systemd.traces()
-    forge(node, held(node, text, unit), intent(node))
+    forge(node, owner_record(node, text, unit), intent(node))
     assert node.read_journal().damage == Damage(2, torn=False)
     assert node.rollback().owners_restored == ()
     assert node.systemd.traces() == before
@@ -128,7 +128,7 @@ def test_a_unit_that_no_kubelet_makes_is_left_alone(
     node.kernel.make(SSHD_PATH)
     have_told_systemd(node, SSHD)
     traces, contents = node.systemd.traces(), node.kernel.contents()
-    kept = held_of_sshd(node)
+    kept = owner_record_of_sshd(node)
     old, new = ("0", "") if file == "cpuset.mems" else (str(10 * MI), str(7 * MI))
     forge(node, kept, IntentRecord(SSHD_PATH, file, kept.cgroup, old, new, level))
     assert node.read_journal().damage == Damage(3, torn=False)
@@ -159,7 +159,7 @@ class TestACgroupThatOnlyTheJournalCallsReserved:
     def test_keeps_its_drop_in(self, node: OwnedNode, now: int) -> None:
         node.kernel.make(SSHD_PATH)
         have_told_systemd(node, SSHD)
-        forge_reserved(node, SSHD_PATH, str(now), held_of_sshd(node))
+        forge_reserved(node, SSHD_PATH, str(now), owner_record_of_sshd(node))
         traces, contents = node.systemd.traces(), node.kernel.contents()
         with node.owners():
             done = node.rollback()
@@ -170,14 +170,14 @@ class TestACgroupThatOnlyTheJournalCallsReserved:
     def test_keeps_its_drop_in_where_nothing_is_owed(self, node: OwnedNode) -> None:
         node.kernel.make(SSHD_PATH)
         have_told_systemd(node, SSHD)
-        kept = held_of_sshd(node)
+        kept = owner_record_of_sshd(node)
         meant = IntentRecord(SSHD_PATH, LOW, kept.cgroup, "0", "0", "reserved")
         forge(node, kept, meant, OutcomeRecord(SSHD_PATH, LOW, kept.cgroup, written=False))
         traces = node.systemd.traces()
         assert node.rollback().owners_restored == ()
         assert node.systemd.traces() == traces
 
-    def test_is_told_with_the_reason_and_what_to_do(
+    def test_is_reported_with_the_reason_and_what_to_do(
         self, node: OwnedNode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         forge_reserved(node, "/a b", str(7 * MI))
@@ -308,14 +308,14 @@ class TestAnAgent:
 def test_a_unit_that_memqos_did_not_mean_to_write_is_left_alone(node: OwnedNode) -> None:
     have_told_systemd(node)
     before = node.systemd.traces()
-    forge(node, held(node))
+    forge(node, owner_record(node))
     assert node.rollback().owners_restored == ()
     assert node.systemd.traces() == before
 
 
 def test_a_drop_in_that_is_not_there_is_not_made(node: OwnedNode) -> None:
     before = node.systemd.traces()
-    forge(node, held(node), intent(node))
+    forge(node, owner_record(node), intent(node))
     assert node.rollback().owners_restored == ()
     assert node.systemd.traces() == before
 
@@ -326,18 +326,18 @@ def test_a_drop_in_behind_a_link_is_not_written(node: OwnedNode, tmp_path: Path)
     folder = node.systemd.run / "system.control"
     folder.mkdir()
     (folder / f"{UNIT}.d").symlink_to(tmp_path)
-    forge(node, held(node), intent(node))
+    forge(node, owner_record(node), intent(node))
     (why,) = node.rollback().owner_failures
     assert "kubepods.slice.d: a link" in why
     assert theirs.read_text() == "theirs"
 
 
-def test_a_memory_value_of_a_unit_is_all_that_is_written_and_it_is_told(
+def test_a_memory_value_of_a_unit_is_all_that_is_written_and_it_is_reported(
     node: OwnedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     have_told_systemd(node)
     node.kernel.set(KUBEPODS, LOW, "0")
-    forge(node, held(node), intent(node))
+    forge(node, owner_record(node), intent(node))
     shown = run_rollback(node, monkeypatch, "--list")
     assert "and what systemd and the runtime kept of 1 cgroup" in shown.out
     listed = run_rollback(node, monkeypatch, "--list", "-o", "json").data["owners"]
@@ -364,7 +364,7 @@ def test_of_a_copy_of_a_tree_touches_no_systemd(
     node.kernel.set(KUBEPODS, LOW, "0")
     before = node.systemd.traces()
     for text in (None, TENTH):
-        forge(node, held(node, text), intent(node))
+        forge(node, owner_record(node, text), intent(node))
         done = run_rollback(node, monkeypatch, reach=OwnerEndpoints(is_copy=True))
         assert (done.code, done.out) == (0, "1 as before already\n")
     assert node.systemd.traces() == before

@@ -63,6 +63,26 @@ def test_each_of_the_signs_is_needed(lacking: str, samples: list[GuardSample]) -
     assert {decision.kind for decision in decisions(samples)} == {"keep"}, lacking
 
 
+@pytest.mark.parametrize(
+    ("events", "full", "pinned", "widens"),
+    [
+        (5, 0.3, 450, True),  # five events a second, 30 % of the time, 90 % of 500 Mi
+        (4, 0.3, 450, False),
+        (5, 0.29, 450, False),
+        (5, 0.3, 449, False),
+    ],
+)
+def test_a_sign_is_there_from_the_value_it_is_tuned_to(
+    events: int, full: float, pinned: int, widens: bool
+) -> None:
+    limits = HighBounds(500 * MI, 600 * MI)
+    samples = [
+        sample(at, at * events, full=full, unreclaimable=pinned * MI) for at in range(0, 20, 5)
+    ]
+    kinds = {decision.kind for decision in decisions(samples, limits)}
+    assert ("widen" in kinds) == widens
+
+
 def test_without_psi_the_other_signs_decide() -> None:
     stuck = [sample(at, at * 475, full=None) for at in range(0, 20, 5)]
     assert "widen" in {decision.kind for decision in decisions(stuck)}
@@ -85,7 +105,7 @@ def test_a_container_without_a_limit_ends_with_none() -> None:
     )
 
 
-def test_an_agent_that_starts_anew_goes_on_from_the_step_it_finds() -> None:
+def test_an_agent_that_starts_again_goes_on_from_the_step_it_finds() -> None:
     found = GuardSample(0, 900, 499 * MI, 499 * MI, high=499 * MI)
     watch, decision = decide_step(GuardState(), found, LIMITS, TUNING)
     assert (watch.step, decision.high) == (2, 499 * MI)
@@ -99,7 +119,7 @@ def test_a_new_limit_moves_the_steps_with_it() -> None:
     assert decide_step(watch, sample(5, 0), smaller, TUNING)[1].high == 320 * MI
 
 
-def test_a_container_whose_counters_start_anew_is_looked_at_afresh() -> None:
+def test_a_container_whose_counters_start_again_is_looked_at_afresh() -> None:
     watch = GuardState(step=1, last=sample(10, 5000), stuck_since=5.0, calm_needed=60)
     watch, decision = decide_step(watch, sample(20, 10), LIMITS, TUNING)
     assert decision.kind == "keep"
@@ -110,7 +130,8 @@ def test_mostly_anonymous_memory_without_swap_can_be_excluded_beforehand() -> No
     heap = GuardSample(0, 0, 400 * MI, 380 * MI)
     assert would_stall(heap)
     assert not would_stall(GuardSample(0, 0, 400 * MI, 380 * MI, swap_room=MI))
-    assert not would_stall(GuardSample(0, 0, 400 * MI, 100 * MI))
+    assert would_stall(GuardSample(0, 0, 400 * MI, 320 * MI))
+    assert not would_stall(GuardSample(0, 0, 400 * MI, 320 * MI - 1))
     assert setting_when_excluded(heap).value == "max"
     assert setting_when_excluded(heap).because.steps == (
         "anonymous and shared 380Mi of 400Mi in use, swap 0",

@@ -88,11 +88,6 @@ def connection_of(peer: str) -> Iterator[Connection]:
         yield connection
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        await asyncio.sleep(0.001)
-
-
 @contextmanager
 def no_more_descriptors() -> Iterator[None]:
     """From here on this process cannot open anything."""
@@ -117,7 +112,7 @@ async def sent(listener: Listener, data: bytes) -> bytes:
         writer.close()
 
 
-async def asked(listener: Listener, path: str, *headers: str, method: str = "GET") -> bytes:
+async def response_to(listener: Listener, path: str, *headers: str, method: str = "GET") -> bytes:
     head = [f"{method} {path} HTTP/1.1", "Host: x", *headers, "Connection: close"]
     return await sent(listener, "\r\n".join([*head, "\r\n"]).encode())
 
@@ -136,12 +131,12 @@ def body_of(answer: bytes) -> bytes:
 
 def test_metrics_health_and_readiness_are_answered() -> None:
     async def test(listener: Listener) -> None:
-        metrics = await asked(listener, "/metrics?name=x")
+        metrics = await response_to(listener, "/metrics?name=x")
         assert metrics.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n" in metrics
         assert body_of(metrics).endswith(b"memqos_converged 1\n")
-        assert status(await asked(listener, "/healthz")) == 200
-        unready = await asked(listener, "/readyz")
+        assert status(await response_to(listener, "/healthz")) == 200
+        unready = await response_to(listener, "/readyz")
         assert status(unready) == 503
         assert body_of(unready) == b"pods are not known yet\n"
 
@@ -150,7 +145,7 @@ def test_metrics_health_and_readiness_are_answered() -> None:
 
 def test_what_is_not_here_says_what_is() -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, "/")
+        answer = await response_to(listener, "/")
         assert status(answer) == 404
         assert b"/metrics\n" in body_of(answer)
 
@@ -159,7 +154,7 @@ def test_what_is_not_here_says_what_is() -> None:
 
 def test_a_head_is_an_answer_without_its_body() -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, "/large", method="HEAD")
+        answer = await response_to(listener, "/large", method="HEAD")
         assert b"Content-Length: 20000\r\n" in answer
         assert body_of(answer) == b""
 
@@ -169,7 +164,7 @@ def test_a_head_is_an_answer_without_its_body() -> None:
 @pytest.mark.parametrize("accepted", ["gzip", "deflate, gzip;q=0.5", "*"])
 def test_who_takes_gzip_gets_gzip(accepted: str) -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, "/large", f"Accept-Encoding: {accepted}")
+        answer = await response_to(listener, "/large", f"Accept-Encoding: {accepted}")
         assert b"Content-Encoding: gzip" in head_of(answer)
         assert len(body_of(answer)) < LARGE // 10
         assert gzip.decompress(body_of(answer)) == b"x" * LARGE
@@ -180,7 +175,7 @@ def test_who_takes_gzip_gets_gzip(accepted: str) -> None:
 @pytest.mark.parametrize("accepted", ["identity", "gzip;q=0", "gzip; q=0.0", "br", "gzipped"])
 def test_who_does_not_take_gzip_gets_none(accepted: str) -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, "/large", f"Accept-Encoding: {accepted}")
+        answer = await response_to(listener, "/large", f"Accept-Encoding: {accepted}")
         assert b"Content-Encoding" not in head_of(answer)
         assert body_of(answer) == b"x" * LARGE
 
@@ -200,7 +195,7 @@ def test_a_connection_is_kept_for_more_than_one_request() -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "get"])
 def test_only_get_and_head_are_answered(method: str) -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, "/metrics", method=method)
+        answer = await response_to(listener, "/metrics", method=method)
         assert status(answer) == 405
         assert b"Allow: GET, HEAD\r\n" in answer
 
@@ -233,7 +228,7 @@ def test_only_get_and_head_are_answered(method: str) -> None:
 def test_what_is_no_request_is_refused_and_the_connection_ends(data: bytes, expected: int) -> None:
     async def test(listener: Listener) -> None:
         assert status(await sent(listener, data)) == expected
-        assert status(await asked(listener, "/healthz")) == 200
+        assert status(await response_to(listener, "/healthz")) == 200
 
     serving(test)
 
@@ -243,7 +238,7 @@ def test_a_failure_inside_is_logged_and_not_told(
     path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(listener: Listener) -> None:
-        answer = await asked(listener, path)
+        answer = await response_to(listener, path)
         assert status(answer) == 500
         assert b"secret" not in answer
         assert b"Traceback" not in answer
@@ -277,7 +272,7 @@ def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
         await eventually_on_loop("it is connected", lambda: listener._connections)
         await eventually_on_loop("it is let go", lambda: not listener._connections)
         slow.close()
-        assert status(await asked(listener, "/healthz")) == 200
+        assert status(await response_to(listener, "/healthz")) == 200
 
     serving(test)
 
@@ -286,12 +281,28 @@ def test_many_idle_clients_keep_nobody_out() -> None:
     async def test(listener: Listener) -> None:
         idle = [await connected(listener) for _ in range(3 * BOUNDS.connections)]
         for _ in range(10):
-            assert status(await asked(listener, "/healthz")) == 200
+            assert status(await response_to(listener, "/healthz")) == 200
         assert len(listener._connections) <= BOUNDS.connections
         for _, writer in idle:
             writer.close()
 
     serving(test)
+
+
+@pytest.mark.parametrize("in_handshake", [False, True])
+def test_as_many_clients_as_allowed_are_kept_and_one_more_costs_one(in_handshake: bool) -> None:
+    async def test() -> None:
+        kept = Connections(ClientLimits(connections=3, handshakes=3))
+        with ExitStack() as stack:
+            for number in range(4):
+                assert kept.make_room(in_handshake=in_handshake)
+                connection = stack.enter_context(connection_of("client"))
+                connection.since = -3600
+                kept.add(connection, in_handshake=in_handshake)
+                assert len(kept) == min(number + 1, 3)
+                assert kept.closed.total() == max(0, number + 1 - 3)
+
+    asyncio.run(test())
 
 
 @pytest.fixture
@@ -307,9 +318,13 @@ def test_a_client_that_asks_is_kept_where_idle_ones_have_to_go() -> None:
         writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
         assert await reader.readuntil(b"ok\n")
         writer.write(b"GET /healthz HT")
-        await until(lambda: not all(each.is_idle for each in listener._connections))
+        await eventually_on_loop(
+            "its request has begun", lambda: not all(each.is_idle for each in listener._connections)
+        )
         idle = [await connected(listener) for _ in range(3 * BOUNDS.connections)]
-        await until(lambda: listener.closed["connections"] > 2 * BOUNDS.connections)
+        await eventually_on_loop(
+            "too many are closed", lambda: listener.closed["connections"] > 2 * BOUNDS.connections
+        )
         writer.write(b"TP/1.0\r\n\r\n")
         assert status(await reader.read()) == 200
         for _, each in (*idle, (reader, writer)):
@@ -321,11 +336,11 @@ def test_a_client_that_asks_is_kept_where_idle_ones_have_to_go() -> None:
 def test_a_client_that_begins_to_ask_is_left_alone_for_a_moment() -> None:
     async def test(listener: Listener) -> None:
         _, writer = await connected(listener)
-        await until(lambda: len(listener._connections) == 1)
+        await eventually_on_loop("it is accepted", lambda: len(listener._connections) == 1)
         (connection,) = listener._connections
         connection.since = -3600
         writer.write(b"GET")
-        await until(lambda: not connection.is_idle)
+        await eventually_on_loop("its request has begun", lambda: not connection.is_idle)
         assert connection.since > 0
         writer.close()
 
@@ -337,13 +352,17 @@ def test_whoever_floods_the_server_has_their_own_connections_closed() -> None:
     async def test(listener: Listener) -> None:
         reader, writer = await connected(listener)
         writer.write(b"GET /healthz HT")
-        await until(lambda: not all(each.is_idle for each in listener._connections))
+        await eventually_on_loop(
+            "its request has begun", lambda: not all(each.is_idle for each in listener._connections)
+        )
         flood = []
         for _ in range(3 * BOUNDS.connections):
             _, attacker = await connected(listener, "127.0.0.2")
             attacker.write(b"GET /healthz HT")
             flood.append(attacker)
-        await until(lambda: listener.closed["connections"] > 2 * BOUNDS.connections)
+        await eventually_on_loop(
+            "too many are closed", lambda: listener.closed["connections"] > 2 * BOUNDS.connections
+        )
         writer.write(b"TP/1.0\r\n\r\n")
         assert status(await reader.read()) == 200
         for each in (*flood, writer):
@@ -454,7 +473,10 @@ class TestMemoryForBodies:
                 connection = stack.enter_context(connection_of(peer))
                 asking = asyncio.create_task(bodies.reserve(connection, units * self.UNIT))
                 stack.callback(asking.cancel)
-                await until(lambda: connection in {*bodies._waiting, *bodies._reserved})
+                await eventually_on_loop(
+                    "it waits or has memory",
+                    lambda: connection in {*bodies._waiting, *bodies._reserved},
+                )
                 return connection
 
             yield bodies, ask
@@ -528,7 +550,9 @@ class TestLargeBodies:
             _, writer = await connected(listener, "127.0.0.2")
             writer.write(self.HEAD + bytes(self.SIZE - 1))
             attackers.append(writer)
-        await until(lambda: listener.closed["bytes"] >= before + times - 4)
+        await eventually_on_loop(
+            "all but four are closed", lambda: listener.closed["bytes"] >= before + times - 4
+        )
         yield
         for writer in attackers:
             writer.transport.abort()
@@ -579,12 +603,12 @@ class TestLargeBodies:
     def test_wait_their_turn_behind_an_address_that_has_none(self) -> None:
         async def test(listener: Listener) -> None:
             async with self.attack(listener, 4):
-                await until(lambda: listener._bodies.free == 0)
+                await eventually_on_loop("all memory is taken", lambda: listener._bodies.free == 0)
                 _, waiting = await connected(listener, "127.0.0.2")
                 waiting.write(self.HEAD)
-                await until(lambda: len(listener._bodies._waiting) == 1)
+                await eventually_on_loop("one waits", lambda: len(listener._bodies._waiting) == 1)
                 honest = asyncio.ensure_future(self.whole(listener))
-                await until(lambda: len(listener._bodies._waiting) == 2)
+                await eventually_on_loop("two wait", lambda: len(listener._bodies._waiting) == 2)
                 (first, *_) = listener._bodies._reserved
                 listener._connections.remove(first)
                 assert await honest == b"%d" % self.SIZE
@@ -597,10 +621,12 @@ class TestLargeBodies:
     ) -> None:
         async def test(listener: Listener) -> None:
             async with self.attack(listener, 4):
-                await until(lambda: listener._bodies.free == 0)
+                await eventually_on_loop("all memory is taken", lambda: listener._bodies.free == 0)
                 reader, writer = await connected(listener)
                 writer.write(self.HEAD[:10])
-                await until(lambda: not [*listener._connections][-1].is_idle)
+                await eventually_on_loop(
+                    "its request has begun", lambda: not [*listener._connections][-1].is_idle
+                )
                 monkeypatch.setattr(http, "REQUEST_SECONDS", 0.01)
                 writer.write(self.HEAD[10:])
                 assert status(await reader.read()) == 503
@@ -613,7 +639,7 @@ class TestWithoutFileDescriptors:
     def test_an_idle_client_makes_room_for_one_that_asks(self) -> None:
         async def test(listener: Listener) -> None:
             idle = [await connected(listener) for _ in range(3)]
-            await until(lambda: len(listener._connections) == 3)
+            await eventually_on_loop("all are accepted", lambda: len(listener._connections) == 3)
             with socket.socket() as asking, no_more_descriptors():
                 asking.connect(parse_listen_address(listener.address))
                 asking.setblocking(False)
@@ -635,7 +661,7 @@ class TestWithoutFileDescriptors:
             with socket.socket() as asking:
                 with no_more_descriptors():
                     asking.connect(parse_listen_address(listener.address))
-                    await until(lambda: bool(caplog.records))
+                    await eventually_on_loop("the failure is logged", lambda: bool(caplog.records))
                 asking.setblocking(False)
                 asking.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
                 assert status(await asyncio.get_running_loop().sock_recv(asking, 1000)) == 200
@@ -649,7 +675,7 @@ def test_those_who_come_all_at_once_are_served_in_turn(monkeypatch: pytest.Monke
     monkeypatch.setattr(connections, "GRACE_SECONDS", 60)
 
     async def test(listener: Listener) -> None:
-        answers = await asyncio.gather(*[asked(listener, "/healthz") for _ in range(100)])
+        answers = await asyncio.gather(*[response_to(listener, "/healthz") for _ in range(100)])
         assert {status(answer) for answer in answers} == {200}
         assert not listener.closed
 
@@ -658,7 +684,7 @@ def test_those_who_come_all_at_once_are_served_in_turn(monkeypatch: pytest.Monke
 
 def test_many_ask_at_once() -> None:
     async def test(listener: Listener) -> None:
-        answers = await asyncio.gather(*[asked(listener, "/large") for _ in range(10)])
+        answers = await asyncio.gather(*[response_to(listener, "/large") for _ in range(10)])
         assert {body_of(answer) for answer in answers} == {b"x" * LARGE}
 
     serving(test)
@@ -672,7 +698,7 @@ def test_a_client_that_leaves_midway_harms_nobody(caplog: pytest.LogCaptureFixtu
             await eventually_on_loop("it is connected", lambda: listener._connections)
             writer.transport.abort()
             await eventually_on_loop("it has left", lambda: not listener._connections)
-        assert status(await asked(listener, "/healthz")) == 200
+        assert status(await response_to(listener, "/healthz")) == 200
 
     serving(test)
     assert not caplog.records

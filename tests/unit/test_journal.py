@@ -33,7 +33,7 @@ def intent(old: str, new: str, place: tuple[str, str, int] = PLACE) -> IntentRec
     return IntentRecord(*place, old, new, "pod", "ns/pod")
 
 
-def held(
+def owner_record(
     name: str = "a.slice",
     file: str = "memory.low",
     text: str = "[Slice]\nMemoryLow=1\n",
@@ -90,22 +90,22 @@ class TestWhatIsOwed:
     def test_is_the_value_before_memqos_wrote(
         self, records: list[JournalRecord], original: str, ours: tuple[str, ...]
     ) -> None:
-        debts = undo_entries([HEADER, *records])
-        assert debts == {PLACE: UndoEntry(*PLACE, original, ours, "pod", "ns/pod")}
+        entries = undo_entries([HEADER, *records])
+        assert entries == {PLACE: UndoEntry(*PLACE, original, ours, "pod", "ns/pod")}
         # Fewer records, the same meaning.
-        assert undo_entries(intent_records(debts.values())) == debts
+        assert undo_entries(intent_records(entries.values())) == entries
 
     def test_is_nothing_where_the_write_was_refused(self) -> None:
         assert undo_entries([HEADER, intent("0", "4096"), outcome(False)]) == {}
 
     def test_is_kept_apart_for_a_cgroup_of_the_same_name(self) -> None:
         again = (*PLACE[:2], 8)
-        debts = undo_entries([intent("0", "4096"), intent("0", "8192", again)])
-        assert [debt.ours for debt in debts.values()] == [("4096",), ("8192",)]
+        entries = undo_entries([intent("0", "4096"), intent("0", "8192", again)])
+        assert [debt.ours for debt in entries.values()] == [("4096",), ("8192",)]
 
 
 class TestRecords:
-    RECORDS = (HEADER, held(), intent("0", "4096"), outcome(True), intent("4096", "max"))
+    RECORDS = (HEADER, owner_record(), intent("0", "4096"), outcome(True), intent("4096", "max"))
 
     def test_come_back_as_they_were_in_any_number_of_batches(self) -> None:
         first, checksum = encode_journal(self.RECORDS[:2])
@@ -156,20 +156,20 @@ class TestRecords:
             intent("0", "4096", ("/kubepods", "cgroup.procs", 7)),
             intent("0", "1\n2"),
             intent("0; rm", "0"),
-            held("../../etc/a.slice"),
-            held(".."),
-            held("a\n.slice"),
-            held(file="cgroup.procs"),
-            held(file="cpuset.mems"),
-            held(file="memory.min"),
-            held("sshd.service"),
-            held("sshd.service", text="[Service]\nMemoryLow=1\n"),
-            held(text="[Service]\nExecStart=/bin/sh\n"),
-            held(text="[Slice]\nMemoryLow=1\n[Service]\nExecStart=/bin/sh\n"),
-            held(path="/a.slice/a-b.slice/a.slice"),
-            held(path="/kubepods/pod1/abc/a.slice"),
-            held("a-b.slice", path="/a-b.slice"),
-            held("abd", text="1", path="/kubepods/pod1/abc", owner="runtime"),
+            owner_record("../../etc/a.slice"),
+            owner_record(".."),
+            owner_record("a\n.slice"),
+            owner_record(file="cgroup.procs"),
+            owner_record(file="cpuset.mems"),
+            owner_record(file="memory.min"),
+            owner_record("sshd.service"),
+            owner_record("sshd.service", text="[Service]\nMemoryLow=1\n"),
+            owner_record(text="[Service]\nExecStart=/bin/sh\n"),
+            owner_record(text="[Slice]\nMemoryLow=1\n[Service]\nExecStart=/bin/sh\n"),
+            owner_record(path="/a.slice/a-b.slice/a.slice"),
+            owner_record(path="/kubepods/pod1/abc/a.slice"),
+            owner_record("a-b.slice", path="/a-b.slice"),
+            owner_record("abd", text="1", path="/kubepods/pod1/abc", owner="runtime"),
         ],
     )
     def test_that_ask_for_what_memqos_never_writes_are_damaged(

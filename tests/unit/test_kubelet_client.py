@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.eventually import eventually
-from tests.fakes.asking import refusal, with_openssl
+from tests.fakes.client import refusal, with_openssl
 from tests.fakes.kubelet import FakeKubelet, TlsFiles, fake_kubelet, self_signed
 
 from memqos.errors import InputError, Unreachable
@@ -188,7 +188,7 @@ class TestSecure:
             found = KubeletEndpoint(kubelet.url, KubeletCredentials(ca_file=str(identity.cert)))
             assert b"PodList" in found.get("/pods")
 
-    def test_a_token_is_sent_and_read_anew_each_time(
+    def test_a_token_is_sent_and_read_again_each_time(
         self, identity: TlsFiles, tmp_path: Path
     ) -> None:
         token = tmp_path / "token"

@@ -481,7 +481,7 @@ def test_no_name_can_become_markup() -> None:
     assert not [name for element in root.iter() for name in element.attrib if name[:2] == "on"]
 
 
-def test_what_is_invisible_or_reorders_text_is_left_out() -> None:
+def test_what_is_invisible_or_reorders_text_is_excluded() -> None:
     document = levels_svg([hostile()])
     assert document.isprintable()
     document.encode()

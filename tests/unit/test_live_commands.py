@@ -41,7 +41,7 @@ def node(name: str, memory: str = "8Gi") -> dict[str, Any]:
     }
 
 
-def asked_paths(server: FakeApiServer) -> list[str]:
+def request_paths(server: FakeApiServer) -> list[str]:
     return [each.path for each in server.asked]
 
 
@@ -63,7 +63,7 @@ class TestExplain:
             done = memqos("explain", *pods)
             assert "--node?" not in done.out
             assert "the release is that of the Node's kubelet, v1.36.4" in done.out
-        assert asked_paths(server).count("/api/v1/namespaces/shop/pods/web-0") == 2
+        assert request_paths(server).count("/api/v1/namespaces/shop/pods/web-0") == 2
         assert "--node?" in memqos("explain", "pod/new").out
         assert "--node?" in memqos("explain", "pod/web-0", "pod/new").out
 
@@ -93,7 +93,7 @@ class TestExplain:
         one = memqos("explain", "-l", "app=web", "-o", "json")
         assert [each["name"] for each in one.data["pods"]] == ["pod/web"]
 
-    def test_nobody_there_is_told(self, server: FakeApiServer) -> None:
+    def test_nobody_there_is_reported(self, server: FakeApiServer) -> None:
         done = memqos("explain", "-n", "empty", "-l", "app=x")
         assert done.code == 0
         assert done.err == "there are no pods in namespace empty with app=x\n"
@@ -101,7 +101,7 @@ class TestExplain:
     def test_another_context(self, server: FakeApiServer) -> None:
         server.pods.put(pod("web"))
         assert memqos("explain", "pods/web", "--context", "other").code == 0
-        assert "/api/v1/namespaces/default/pods/web" in asked_paths(server)
+        assert "/api/v1/namespaces/default/pods/web" in request_paths(server)
 
     def test_the_template_of_a_workload(self, server: FakeApiServer) -> None:
         body = {
@@ -125,7 +125,7 @@ class TestExplain:
         server.pods.put(in_shop("web"))
         done = memqos("explain", "pod/web", "--release", "1.30")
         assert "Kubernetes 1.30" in done.out
-        assert "/version" not in asked_paths(server)
+        assert "/version" not in request_paths(server)
 
     def test_a_file_comes_before_a_name(
         self, server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -233,8 +233,8 @@ class TestAdmit:
         self.prepared(server)
         done = self.admit("--namespace-state", "cluster", namespace="elsewhere")
         assert done.code == 0
-        assert "/api/v1/namespaces/elsewhere/limitranges" in asked_paths(server)
-        assert "/api/v1/namespaces/shop/limitranges" not in asked_paths(server)
+        assert "/api/v1/namespaces/elsewhere/limitranges" in request_paths(server)
+        assert "/api/v1/namespaces/shop/limitranges" not in request_paths(server)
 
     def test_one_without_a_namespace_goes_where_it_is_sent(self, server: FakeApiServer) -> None:
         self.prepared(server)

@@ -23,7 +23,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def held_by_pid_1(tmp_path: Path) -> Iterator[str]:
+def lock_of_pid_1(tmp_path: Path) -> Iterator[str]:
     """A lock that the first process of another PID namespace holds, as an agent's container is."""
     path = str(tmp_path / "lock")
     with subprocess.Popen(
@@ -41,21 +41,21 @@ def held_by_pid_1(tmp_path: Path) -> Iterator[str]:
         yield path
 
 
-def test_a_writer_in_a_container_is_named_by_its_pid_out_here(held_by_pid_1: str) -> None:
+def test_a_writer_in_a_container_is_named_by_its_pid_out_here(lock_of_pid_1: str) -> None:
     with pytest.raises(Locked) as refusal:
-        Lock(held_by_pid_1)
+        Lock(lock_of_pid_1)
     named = re.search(r"another memqos \(pid (\d+)\) is writing", str(refusal.value))
     assert named is not None
     command = Path(f"/proc/{named[1]}/cmdline").read_bytes().split(b"\0")
-    assert held_by_pid_1.encode() in command
+    assert lock_of_pid_1.encode() in command
     assert named[1] != "1"
 
 
-def test_a_writer_whose_pid_means_nothing_here_is_not_named_by_it(held_by_pid_1: str) -> None:
+def test_a_writer_whose_pid_means_nothing_here_is_not_named_by_it(lock_of_pid_1: str) -> None:
     """Seen from a PID namespace beside it, where pid 1 is somebody else."""
     tries = "import sys\nfrom memqos.host.lock import Lock\nLock(sys.argv[1])"
     done = subprocess.run(
-        [*ELSEWHERE, sys.executable, "-c", tries, held_by_pid_1],
+        [*ELSEWHERE, sys.executable, "-c", tries, lock_of_pid_1],
         capture_output=True,
         text=True,
         check=False,

@@ -45,14 +45,14 @@ def test_only_what_is_asked_for_is_read(root: str) -> None:
     assert read_tree(root, FILES, []).cgroups == {}
 
 
-def test_a_file_that_is_not_there_is_left_out(root: str) -> None:
+def test_a_file_that_is_not_there_is_excluded(root: str) -> None:
     os.unlink(f"{root}/a/memory.high")
     tree = read_tree(root, FILES)
     assert tree.cgroups["/a"] == {"memory.min": "4096"}
     assert tree.unreadable == {}
 
 
-def test_a_cgroup_that_is_not_there_is_left_out(root: str) -> None:
+def test_a_cgroup_that_is_not_there_is_excluded(root: str) -> None:
     assert read_tree(root, FILES, ["/gone", "/b"]).cgroups.keys() == {"/b"}
 
 
@@ -109,7 +109,7 @@ def test_cgroups_vanish_at_any_moment(
     assert tree.unreadable == {}
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_goes_on(root: str) -> None:
+def test_what_cannot_be_read_is_reported_and_the_rest_goes_on(root: str) -> None:
     os.unlink(f"{root}/a/memory.high")
     put(Path(f"{root}/a/memory.high"), {})
     tree = read_tree(root, FILES)

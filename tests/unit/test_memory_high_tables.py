@@ -3,17 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.builders import (
-    GI,
-    MI,
-    Json,
-    box,
-    memory_qos_settings,
-    of_containers,
-    planned,
-    pod,
-    stanza,
-)
+from tests.builders import GI, MI, Json, box, node_settings, of_containers, planned, pod, stanza
 
 from memqos.kube.defaulting import apply_defaults
 from memqos.plan.pod import plan_pod
@@ -30,7 +20,7 @@ OFF = {"MemoryQoS": False}
 
 def high_of(container: Json, release: str, factor: float | None = 0.9, **node: Any) -> FileValue:
     """memory.high of a pod's only container."""
-    plan = planned(pod([container]), memory_qos_settings(release, factor=factor, **node))
+    plan = planned(pod([container]), node_settings(release, factor=factor, **node))
     return plan.containers[0].settings["memory.high"].value
 
 
@@ -152,9 +142,7 @@ class TestGuaranteed:
     @pytest.mark.parametrize("factor", [0.1, 0.9, 1.0])
     def test_a_guaranteed_pod_is_never_throttled(self, release: str, factor: float) -> None:
         guaranteed = pod([box("1Gi", "1Gi", cpu=("1", "1")), box(None, "2Gi", cpu=(None, "1"))])
-        plan = planned(
-            guaranteed, memory_qos_settings(release, factor=factor, allocatable=100 * GI)
-        )
+        plan = planned(guaranteed, node_settings(release, factor=factor, allocatable=100 * GI))
         assert plan.qos == "Guaranteed"
         assert of_containers(plan, "memory.high") == [NOT_WRITTEN] * 2
         assert plan.settings["memory.high"].value is NOT_WRITTEN
@@ -165,7 +153,7 @@ class TestGuaranteed:
             [box("1Gi", "2Gi"), box("1Gi"), box()],
             resources=stanza("4Gi", "4Gi", cpu=("2", "2")),
         )
-        plan = planned(guaranteed, memory_qos_settings("1.38", factor=0.5, allocatable=10 * GI))
+        plan = planned(guaranteed, node_settings("1.38", factor=0.5, allocatable=10 * GI))
         assert plan.qos == "Guaranteed"
         assert of_containers(plan, "memory.high") == [1536 * MI, NOT_WRITTEN, NOT_WRITTEN]
         assert plan.settings["memory.high"].value is NOT_WRITTEN
@@ -175,23 +163,23 @@ class TestPodLevel:
     def test_a_container_without_a_limit_measures_itself_by_the_node_until_1_37(self) -> None:
         limited = pod([box("1Gi")], resources=stanza("2Gi", "4Gi"))
         for release in ("1.34", "1.35", "1.36"):
-            plan = planned(limited, memory_qos_settings(release, factor=0.5, allocatable=11 * GI))
+            plan = planned(limited, node_settings(release, factor=0.5, allocatable=11 * GI))
             assert of_containers(plan, "memory.high") == [6 * GI]
         for release in ("1.37", "1.38"):
-            plan = planned(limited, memory_qos_settings(release, factor=0.5, allocatable=11 * GI))
+            plan = planned(limited, node_settings(release, factor=0.5, allocatable=11 * GI))
             assert of_containers(plan, "memory.high") == [NOT_WRITTEN]
 
     def test_a_pod_level_request_alone_leaves_the_node_as_the_measure(self) -> None:
         plan = planned(
             pod([box("1Gi")], resources=stanza("2Gi")),
-            memory_qos_settings("1.38", factor=0.5, allocatable=11 * GI),
+            node_settings("1.38", factor=0.5, allocatable=11 * GI),
         )
         assert of_containers(plan, "memory.high") == [6 * GI]
 
     @pytest.mark.parametrize("release", ALL_RELEASES[10:])
     def test_the_pod_itself_is_throttled_from_1_37_on(self, release: str) -> None:
         limited = pod([box("1Gi", "2Gi")], resources=stanza("2Gi", "4Gi"))
-        plan = planned(limited, memory_qos_settings(release, factor=0.5, gates=POD_LEVEL))
+        plan = planned(limited, node_settings(release, factor=0.5, gates=POD_LEVEL))
         expected = 3 * GI if release in ("1.37", "1.38") else NOT_WRITTEN
         assert plan.settings["memory.high"].value == expected
         assert of_containers(plan, "memory.high") == [1536 * MI]
@@ -199,38 +187,36 @@ class TestPodLevel:
     def test_a_pod_without_pod_level_resources_is_not(self) -> None:
         nothing: list[Json | None] = [None, {}, {"requests": {}, "limits": {}}]
         for resources in nothing:
-            plan = planned(pod([box("1Gi", "2Gi")], resources=resources), memory_qos_settings())
+            plan = planned(pod([box("1Gi", "2Gi")], resources=resources), node_settings())
             assert plan.settings["memory.high"].value is NOT_WRITTEN
 
     def test_a_pod_that_is_not_limited_as_a_whole_is_not(self) -> None:
         for containers in ([box("1Gi")], [box("1Gi", "8Gi"), box()]):
-            at = memory_qos_settings(allocatable=10 * GI)
+            at = node_settings(allocatable=10 * GI)
             plan = planned(pod(containers, resources=stanza("2Gi")), at)
             assert plan.settings["memory.high"].value is NOT_WRITTEN
 
     def test_a_pod_whose_request_is_its_limit_is_not(self) -> None:
-        plan = planned(pod([box()], resources=stanza("2Gi", "2Gi")), memory_qos_settings())
+        plan = planned(pod([box()], resources=stanza("2Gi", "2Gi")), node_settings())
         assert plan.settings["memory.high"].value is NOT_WRITTEN
         assert plan.settings["memory.high"].because.rule == "high/request-is-limit"
 
     def test_pod_level_cpu_alone_lets_the_containers_memory_count(self) -> None:
         plan = planned(
             pod([box("1Gi", "2Gi"), box("1Gi", "4Gi")], resources=stanza(cpu=("2", None))),
-            memory_qos_settings(factor=0.5),
+            node_settings(factor=0.5),
         )
         assert plan.settings["memory.high"].value == 4 * GI
 
     def test_overhead_counts_on_both_sides(self) -> None:
         plan = planned(
             pod([box()], resources=stanza("2Gi", "4Gi"), overhead={"memory": "1Gi"}),
-            memory_qos_settings(factor=0.5),
+            node_settings(factor=0.5),
         )
         assert plan.settings["memory.high"].value == 4 * GI
 
     def test_no_factor_means_no_throttling(self) -> None:
-        plan = planned(
-            pod([box()], resources=stanza("2Gi", "4Gi")), memory_qos_settings(factor=None)
-        )
+        plan = planned(pod([box()], resources=stanza("2Gi", "4Gi")), node_settings(factor=None))
         assert plan.settings["memory.high"].value is NOT_WRITTEN
 
 
@@ -238,8 +224,7 @@ class TestGateOff:
     @pytest.mark.parametrize("release", BEFORE_1_37)
     def test_nothing_is_written_before_1_37(self, release: str) -> None:
         plan = planned(
-            pod([box("1Gi", "2Gi")]),
-            memory_qos_settings(release, gates=OFF, policy="TieredReservation"),
+            pod([box("1Gi", "2Gi")]), node_settings(release, gates=OFF, policy="TieredReservation")
         )
         for settings in (plan.settings, plan.containers[0].settings):
             for name in ("memory.min", "memory.low", "memory.high"):
@@ -249,7 +234,7 @@ class TestGateOff:
     def test_throttling_of_containers_is_taken_back_from_1_37_on(self, release: str) -> None:
         plan = planned(
             pod([box("1Gi", "2Gi"), box()], resources=stanza("2Gi", "4Gi")),
-            memory_qos_settings(release, gates=OFF, policy="TieredReservation"),
+            node_settings(release, gates=OFF, policy="TieredReservation"),
         )
         assert of_containers(plan, "memory.high") == [MAX, MAX]
         assert plan.containers[0].settings["memory.high"].rule.resets
@@ -267,11 +252,11 @@ class TestSidecarsAndInitContainers:
                 [box("1Gi", "3Gi")],
                 init=[box("1Gi", "5Gi"), box("1Gi", "7Gi", sidecar=True)],
             ),
-            memory_qos_settings(release, factor=0.5),
+            node_settings(release, factor=0.5),
         )
         assert of_containers(plan, "memory.high") == [3 * GI, 4 * GI, 2 * GI]
 
     def test_an_ephemeral_container_has_no_limit_of_its_own(self) -> None:
-        at = memory_qos_settings("1.38", factor=0.5, allocatable=10 * GI)
+        at = node_settings("1.38", factor=0.5, allocatable=10 * GI)
         shape = apply_defaults(pod([box("1Gi", "3Gi")], ephemeral=[box()]), at.release)
         assert of_containers(plan_pod(shape, at, "Burstable"), "memory.high") == [2 * GI, 5 * GI]

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 from tests.commands import ROOT, Done, memqos
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
-from tests.unit.test_guarding import files as stuck
+from tests.unit.test_node_guard import files as stuck
 
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.reconcile import build_reconciler
@@ -54,7 +54,6 @@ featureGates: {MemoryQoS: false}
 """
 RESERVING = "systemReserved: {memory: 100Mi}\nsystemReservedCgroup: /system\n"
 ENFORCED = "enforceNodeAllocatable: [pods, system-reserved]\n"
-PATIENCE = 30.0
 HIGH = "memory.high"
 
 
@@ -63,9 +62,9 @@ class GateOff(SteppedNode):
 
     kubelet = OFF
 
-    def __init__(self, folder: Path, *more: str, **told: Any) -> None:
+    def __init__(self, folder: Path, *more: str, **options: Any) -> None:
         profile = {"gates": {"MemoryQoS": True}, "policy": "TieredReservation", "factor": 0.5}
-        super().__init__(folder, *more, **{**profile, **told})
+        super().__init__(folder, *more, **{**profile, **options})
 
 
 @pytest.fixture
@@ -76,8 +75,8 @@ def folder() -> Iterator[Path]:
 
 def state_of(bed: SteppedNode) -> AgentState:
     """What the agent answers on its socket."""
-    told = agent_state(AgentStatus(bed.core, "0.0", bed.now, 0), bed.now)
-    return read_agent_state(msgspec.json.encode(told), "the test")
+    state = agent_state(AgentStatus(bed.core, "0.0", bed.now, 0), bed.now)
+    return read_agent_state(msgspec.json.encode(state), "the test")
 
 
 def observed(bed: SteppedNode) -> ObservedNode:
@@ -258,9 +257,9 @@ class TestTheJournal:
     PATH = "/kubepods/podx"
 
     def written(self, value: str, identity: int = 7) -> dict[str, tuple[str, ...]]:
-        debt = UndoEntry(self.PATH, HIGH, 7, "max", ("100", "200"), "pod")
+        entry = UndoEntry(self.PATH, HIGH, 7, "max", ("100", "200"), "pod")
         return values_in_journal(
-            {debt.key: debt}, {self.PATH: {HIGH: value}}, {self.PATH: identity}
+            {entry.key: entry}, {self.PATH: {HIGH: value}}, {self.PATH: identity}
         )
 
     @pytest.mark.parametrize("value", ["100\n", "200"])
@@ -419,22 +418,22 @@ class Node:
         command += [part for name, value in options.items() for part in (f"--{name}", value)]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
             try:
-                end = time.monotonic() + PATIENCE
-                while not self._is_at_work(mode):
-                    assert process.poll() is None
-                    assert time.monotonic() < end
-                    time.sleep(0.05)
+                eventually(
+                    "the agent is at work, or has ended",
+                    lambda: process.poll() is not None or self._is_at_work(mode),
+                )
+                assert process.poll() is None
                 yield
             finally:
                 process.terminate()
 
     def _is_at_work(self, mode: str) -> bool:
         answer = fetch_state(self.socket)
-        told = {"pods": []} if answer is None else json.loads(answer)
-        cgroups = [each for pod in told["pods"] for each in pod["cgroups"]]
+        state = {"pods": []} if answer is None else json.loads(answer)
+        cgroups = [each for pod in state["pods"] for each in pod["cgroups"]]
         files = [file for each in cgroups for file in each["files"].values()]
         is_set = all(file["actual"] == file["desired"] for file in files)
-        return bool(files) and told["converged"] and is_set if mode == "enforce" else bool(files)
+        return bool(files) and state["converged"] and is_set if mode == "enforce" else bool(files)
 
     def run(self, command: str, *more: str) -> Done:
         places = ["--agent", self.socket, *self.journal]
@@ -597,7 +596,7 @@ def test_what_an_agent_keeps_is_no_finding(folder: Path) -> None:
     assert findings(at_work(GateOff(folder))).keys() == {"tree/memory-controller"}
 
 
-def test_what_an_agent_has_yet_to_set_is_told_as_its_own(folder: Path) -> None:
+def test_what_an_agent_has_yet_to_set_is_reported_as_its_own(folder: Path) -> None:
     bed = at_work(GateOff(folder))
     bed.kernel.set(LEVELS[1], "memory.low", "0")
     found = findings(bed)

@@ -117,7 +117,7 @@ def test_holders_are_also_data() -> None:
     assert held["redis", "memory"]["nodes"] == [1]
 
 
-def test_a_machine_that_is_not_what_the_state_says_is_told(tmp_path: Path) -> None:
+def test_a_machine_that_is_not_what_the_state_says_is_reported(tmp_path: Path) -> None:
     smaller = (ROOT / MACHINE).read_text().replace("id: 3, memory: 64Gi", "id: 3, memory: 60Gi")
     (tmp_path / "machine.yaml").write_text(smaller)
     done = memqos("show", "--state", STATE, "--machine", str(tmp_path / "machine.yaml"))
@@ -138,9 +138,9 @@ def test_the_map_is_a_picture_with_words() -> None:
 
 
 def test_the_map_explains_what_it_shows_and_nothing_else() -> None:
-    told = memqos("show", "--snapshot", NODE, "-o", "svg").stdout
-    assert ">kept for the system</text>" in told
-    assert "hugepages</text>" not in told
+    svg = memqos("show", "--snapshot", NODE, "-o", "svg").stdout
+    assert ">kept for the system</text>" in svg
+    assert "hugepages</text>" not in svg
     untold = memqos("show", "--machine", MACHINE, "-o", "svg").stdout
     assert ">4Gi hugepages-2Mi</text>" in untold
     assert "free" not in untold
@@ -212,8 +212,8 @@ def test_a_refusal_says_what_is_wanted_where_the_room_is_and_what_would_fit() ->
 
 
 def test_a_merge_that_fails_shows_its_hints_and_a_laxer_policy() -> None:
-    terms = ("--machine", MACHINE, "--topology-policy", "single-numa-node", "--scope", "pod")
-    done = admit(guaranteed(memory="100Gi"), *terms)
+    flags = ("--machine", MACHINE, "--topology-policy", "single-numa-node", "--scope", "pod")
+    done = admit(guaranteed(memory="100Gi"), *flags)
     assert done.returncode == 2
     assert "refused: TopologyAffinityError" in done.stdout
     assert "it takes 2 nodes, such as nodes 0-1; the policy allows one" in done.stdout
@@ -241,7 +241,7 @@ def test_many_hints_are_described_instead_of_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "terms"),
+    ("sizes", "flags"),
     [
         ({"memory": "60Gi"}, ON_STATE),
         ({"memory": "100Gi"}, ("--machine", MACHINE, "--topology-policy", "single-numa-node")),
@@ -250,16 +250,16 @@ def test_many_hints_are_described_instead_of_listed(tmp_path: Path) -> None:
     ],
 )
 def test_the_smaller_size_fits_and_a_little_more_does_not(
-    sizes: dict[str, str], terms: tuple[str, ...]
+    sizes: dict[str, str], flags: tuple[str, ...]
 ) -> None:
-    (refused,) = verdicts(guaranteed(**sizes), *terms)
+    (refused,) = verdicts(guaranteed(**sizes), *flags)
     change = next(each for each in refused["advice"]["changes"] if each["kind"] == "smaller")
     fitting = {each["resource"]: each["after"] for each in change["sizes"]}
     asked = {name.replace("_", "-"): size for name, size in sizes.items()}
 
     def admitted(amounts: dict[str, Any]) -> bool:
         texts = {name.replace("-", "_"): str(size) for name, size in amounts.items()}
-        return bool(verdicts(guaranteed(**texts), *terms)[0]["admitted"])
+        return bool(verdicts(guaranteed(**texts), *flags)[0]["admitted"])
 
     assert admitted(asked | fitting)
     for name, size in fitting.items():
@@ -295,21 +295,21 @@ def test_a_pod_with_resources_at_pod_level_is_told_that_it_is_not_aligned() -> N
 
 
 def test_with_the_gate_on_a_pod_shares_out_what_it_has() -> None:
-    terms = (
+    flags = (
         *("--machine", MACHINE, "--kubelet", KUBELET, "--release", "1.37"),
         *("--gate", "PodLevelResourceManagers=true"),
     )
-    (pod,) = verdicts(pod_level("10Gi", "4Gi"), *terms)
+    (pod,) = verdicts(pod_level("10Gi", "4Gi"), *flags)
     sizes = {name: each["memory"][0]["size"] >> 30 for name, each in pod["containers"].items()}
     assert sizes == {"own": 4, "shared": 6}
-    (empty,) = verdicts(pod_level("10Gi", "10Gi"), *terms)
+    (empty,) = verdicts(pod_level("10Gi", "10Gi"), *flags)
     assert "leave nothing of the pod's for the rest" in empty["why"][1]
     assert "memory 10239Mi instead of 10Gi for container own (1Mi less)" in words(empty)
-    (large,) = verdicts(pod_level("100Gi", "4Gi"), *terms)
+    (large,) = verdicts(pod_level("100Gi", "4Gi"), *flags)
     assert "memory 63Gi instead of 100Gi for the pod as a whole (37Gi less)" in words(large)
 
 
-def test_the_api_server_spells_sizes_anew_but_not_those_of_static_pods() -> None:
+def test_the_api_server_spells_sizes_again_but_not_those_of_static_pods() -> None:
     fraction = guaranteed(memory="1.5Gi")
     assert admit(fraction, "--machine", MACHINE).returncode == 0
     (static,) = verdicts(fraction, "--machine", MACHINE, "--static")
@@ -319,11 +319,11 @@ def test_the_api_server_spells_sizes_anew_but_not_those_of_static_pods() -> None
 
 def test_prefer_closest_takes_nodes_that_are_near_each_other() -> None:
     # Nodes 0 and 1 are taken one by one, so that 2 and 3 are left beside one of another socket.
-    terms = ("--machine", MACHINE, "--topology-policy", "best-effort")
+    flags = ("--machine", MACHINE, "--topology-policy", "best-effort")
     closest = ("--option", "prefer-closest-numa-nodes=true")
     pods = guaranteed("first", memory="59Gi") + "---\n" + guaranteed("second", memory="100Gi")
-    _, plain = verdicts(pods, *terms)
-    _, near = verdicts(pods, *terms, *closest)
+    _, plain = verdicts(pods, *flags)
+    _, near = verdicts(pods, *flags, *closest)
     assert plain["containers"]["c"]["cpusetMems"] == "1-2"
     assert near["containers"]["c"]["cpusetMems"] == "2-3"
 
@@ -416,11 +416,11 @@ def test_a_machine_file_that_cannot_be_is_refused_with_the_place(
 def test_64_nodes_need_the_option_and_then_are_quick(tmp_path: Path) -> None:
     file = tmp_path / "machine.yaml"
     file.write_text(yaml.safe_dump({"numa": [{"id": i, "memory": "16Gi"} for i in range(64)]}))
-    terms = ("--machine", str(file), "--topology-policy", "restricted")
-    refused = admit(guaranteed(memory="500Gi"), *terms)
+    flags = ("--machine", str(file), "--topology-policy", "restricted")
+    refused = admit(guaranteed(memory="500Gi"), *flags)
     assert refused.returncode == 2
     assert "raise it with --option max-allowable-numa-nodes=N" in refused.stderr
-    done = admit(guaranteed(memory="500Gi"), *terms, "--option", "max-allowable-numa-nodes=64")
+    done = admit(guaranteed(memory="500Gi"), *flags, "--option", "max-allowable-numa-nodes=64")
     assert done.returncode == 0
     assert " 0-31 " in done.stdout
 

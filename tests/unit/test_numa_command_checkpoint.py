@@ -99,7 +99,7 @@ def test_another_reservation_is_drift_too() -> None:
     assert found["why"][0] == "node 3 memory systemReserved: state 1Gi, machine 2Gi (+1Gi)"
 
 
-def test_another_policy_is_told() -> None:
+def test_another_policy_is_reported() -> None:
     found = verify(STATE, "--kubelet", "examples/node/kubelet.yaml")
     assert found["verdict"] == "refused"
     assert found["why"] == ["the state is of policy Static, the kubelet's is None"]
@@ -191,7 +191,7 @@ def test_nothing_is_written_over_without_force(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["machine.yaml", "state", "state.repaired"]
 
 
-def test_pods_whose_memory_is_gone_are_left_out(tmp_path: Path) -> None:
+def test_pods_whose_memory_is_gone_are_excluded(tmp_path: Path) -> None:
     file, changed = saved(tmp_path, text()), machine(tmp_path, node=2, memory="32Gi")
     said = repair(file, "--machine", changed)
     assert "3 pods kept" in said
@@ -205,7 +205,7 @@ def test_garbage_after_the_end_is_cut_off(tmp_path: Path) -> None:
     assert Path(f"{file}.repaired").read_text() == text()
 
 
-def test_a_changed_byte_is_taken_as_it_is_and_the_node_map_made_anew(tmp_path: Path) -> None:
+def test_a_changed_byte_is_taken_as_it_is_and_the_node_map_made_again(tmp_path: Path) -> None:
     file = saved(tmp_path, text().replace('"free":20401094656', '"free":20401094657'))
     assert "no checksum holds" in repair(file)
     assert Path(f"{file}.repaired").read_text() == text()
@@ -232,7 +232,9 @@ def test_a_sound_file_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [text()[:500], "[]", "{}", ""])
-def test_what_cannot_be_repaired_is_told_with_the_next_step(content: str, tmp_path: Path) -> None:
+def test_what_cannot_be_repaired_is_reported_with_the_next_step(
+    content: str, tmp_path: Path
+) -> None:
     done = memqos("checkpoint", "repair", saved(tmp_path, content))
     assert done.returncode == 1
     assert "it cannot be repaired: remove it" in done.stderr
@@ -263,7 +265,7 @@ def test_the_same_state_in_two_formats_does_not_differ(tmp_path: Path) -> None:
     assert done.stdout == "both say the same\n"
 
 
-def test_differences_are_told_value_by_value(tmp_path: Path) -> None:
+def test_differences_are_reported_value_by_value(tmp_path: Path) -> None:
     file, changed = saved(tmp_path, text()), machine(tmp_path, node=2, memory="32Gi")
     repair(file, "--machine", changed)
     done = memqos("checkpoint", "diff", file, f"{file}.repaired")

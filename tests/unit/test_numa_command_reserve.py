@@ -51,7 +51,7 @@ def test_nodes_that_are_asked_for_get_what_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    "terms",
+    "flags",
     [
         ("--kube-reserved", "1Gi"),
         ("--kube-reserved", "1Gi", "--eviction", "5%"),
@@ -60,19 +60,19 @@ def test_nodes_that_are_asked_for_get_what_is_asked() -> None:
         ("--kubelet", KUBELET, "--node", "2=4Gi"),
     ],
 )
-def test_check_accepts_what_reserve_prints(terms: tuple[str, ...]) -> None:
+def test_check_accepts_what_reserve_prints(flags: tuple[str, ...]) -> None:
     without_nodes = [
         each
-        for index, each in enumerate(terms)
-        if each != "--node" and (not index or terms[index - 1] != "--node")
+        for index, each in enumerate(flags)
+        if each != "--node" and (not index or flags[index - 1] != "--node")
     ]
-    done = memqos("check", *ON_MACHINE, *without_nodes, "--reserved", flag(*terms))
+    done = memqos("check", *ON_MACHINE, *without_nodes, "--reserved", flag(*flags))
     assert done.returncode == 0, done.stdout
     assert "fine" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("terms", "code", "says"),
+    ("flags", "code", "says"),
     [
         (["--kube-reserved", "300Gi"], 2, "has no room"),
         (["--kube-reserved", "1Gi", "--node", "0=2Gi"], 2, "924Mi more is asked of the nodes"),
@@ -87,8 +87,8 @@ def test_check_accepts_what_reserve_prints(terms: tuple[str, ...]) -> None:
         (["--node", "0=1Gi", "--node", "0=1Gi"], 64, "node 0 is given twice"),
     ],
 )
-def test_what_cannot_be_reserved_is_told(terms: list[str], code: int, says: str) -> None:
-    done = memqos("reserve", *ON_MACHINE, *terms)
+def test_what_cannot_be_reserved_is_reported(flags: list[str], code: int, says: str) -> None:
+    done = memqos("reserve", *ON_MACHINE, *flags)
     assert done.returncode == code
     assert says in done.stderr
     assert done.stdout == ""

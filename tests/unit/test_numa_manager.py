@@ -186,7 +186,7 @@ def test_admitting_a_pod_again_changes_nothing() -> None:
     assert admitted(once, named("a", full("3Gi"), init=[full("4Gi")])).state == once.state
 
 
-def test_memory_that_was_released_is_not_reused_by_a_pod_admitted_again() -> None:
+def test_memory_that_was_given_back_is_not_used_again_by_a_pod_admitted_again() -> None:
     again = named("a", full("1Gi"), init=[full("5Gi")])
     for as_kubelet, left in ((False, [2]), (True, [6])):
         manager = admitted(kubelet(9, as_kubelet=as_kubelet), again).start_container("a", "c0")
@@ -308,7 +308,7 @@ def test_a_kubelet_starts_over_the_state_it_left() -> None:
     assert again.state == manager.state
 
 
-def test_after_a_reboot_changed_the_sizes_the_difference_is_reported_with_the_remedy() -> None:
+def test_after_a_reboot_changed_the_sizes_the_difference_is_reported_and_how_to_go_on() -> None:
     manager = admitted(kubelet(9, 8), named("a", full("5Gi")))
     smaller = settings(8, 8)
     verdict = restarted(manager, smaller)

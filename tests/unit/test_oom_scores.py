@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.builders import GI, Json, box, memory_qos_settings, of_containers, planned, pod, stanza
+from tests.builders import GI, Json, box, node_settings, of_containers, planned, pod, stanza
 
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.oom import Score, oom_scores
@@ -20,8 +20,7 @@ def scores(containers: list[Json], release: str = "1.38", **spec: Any) -> list[F
     gates = POD_LEVEL if release in WITH_SHARES else None
     written = pod(containers, **spec)
     return of_containers(
-        planned(written, memory_qos_settings(release, gates=gates, capacity=CAPACITY)),
-        "oom_score_adj",
+        planned(written, node_settings(release, gates=gates, capacity=CAPACITY)), "oom_score_adj"
     )
 
 
@@ -124,7 +123,7 @@ class TestCritical:
     )
     def test_and_the_reason_says_so(self, container: Json) -> None:
         critical = pod([container], priorityClassName="system-node-critical")
-        setting = planned(critical, memory_qos_settings(capacity=CAPACITY)).containers[0].settings
+        setting = planned(critical, node_settings(capacity=CAPACITY)).containers[0].settings
         assert setting["oom_score_adj"].because.steps == ("system-node-critical",)
 
 
@@ -159,7 +158,7 @@ class TestShare:
         assert found == [900, 900, 900, 900]
 
     def test_an_ephemeral_container_has_one_but_does_not_count(self) -> None:
-        at = memory_qos_settings(capacity=CAPACITY)
+        at = node_settings(capacity=CAPACITY)
         shape = apply_defaults(
             pod([box()], ephemeral=[box()], resources=stanza("100Gi")), at.release
         )
@@ -181,7 +180,7 @@ class TestShare:
         assert found == [1000 - 300 - 50, 1000 - 100 - 50]
 
     def test_without_the_gate_nothing_is_shared(self) -> None:
-        without = memory_qos_settings(gates={"PodLevelResources": False}, capacity=CAPACITY)
+        without = node_settings(gates={"PodLevelResources": False}, capacity=CAPACITY)
         plan = planned(pod([box("100Gi")], resources=stanza("400Gi")), without)
         assert of_containers(plan, "oom_score_adj") == [900]
 
@@ -189,7 +188,7 @@ class TestShare:
 class TestWithoutANode:
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_only_a_burstable_score_needs_one(self, release: str) -> None:
-        at = memory_qos_settings(release)
+        at = node_settings(release)
         assert of_containers(planned(pod([box("1Gi")]), at), "oom_score_adj") == [NEEDS_NODE]
         assert of_containers(planned(pod([box()]), at), "oom_score_adj") == [1000]
         guaranteed = pod([box("1Gi", "1Gi", cpu=("1", "1"))])
@@ -198,7 +197,7 @@ class TestWithoutANode:
         assert of_containers(planned(critical, at), "oom_score_adj") == [-997]
 
     def test_what_it_is_computed_from_is_known_all_the_same(self) -> None:
-        at = memory_qos_settings()
+        at = node_settings()
         written = pod([box("1Gi")], init=[box(sidecar=True)], resources=stanza("5Gi"))
         found = oom_scores(apply_defaults(written, at.release), at.release, "Burstable", None)
         assert found == [

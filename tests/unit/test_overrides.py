@@ -1,7 +1,7 @@
 """A pod may ask for less than the node gives; for more only where its namespace may."""
 
 import pytest
-from tests.builders import memory_qos_settings
+from tests.builders import node_settings
 
 from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.overrides import Overrides, may_be_throttled, overrides_of
@@ -69,19 +69,17 @@ def test_the_namespace_of_a_pod_without_one_is_default() -> None:
 def test_the_terms_in_force_decide_what_is_more() -> None:
     pod = asking(throttling_factor="0.85", reservation="TieredReservation")
     granted = overrides_of(
-        pod, AgentConfiguration(), memory_qos_settings(factor=0.8, policy="HardReservation")
+        pod, AgentConfiguration(), node_settings(factor=0.8, policy="HardReservation")
     )
     assert granted == Overrides("observe", 0.85, "TieredReservation")
-    assert (
-        len(overrides_of(pod, AgentConfiguration(), memory_qos_settings(factor=0.9)).refused) == 2
-    )
+    assert len(overrides_of(pod, AgentConfiguration(), node_settings(factor=0.9)).refused) == 2
     assert overrides_of(
-        asking(throttling_factor="0.1"), ENFORCING, memory_qos_settings(factor=None)
+        asking(throttling_factor="0.1"), ENFORCING, node_settings(factor=None)
     ).refused
 
 
 def test_a_release_without_policies_reserves_all_or_nothing() -> None:
-    old = memory_qos_settings("1.30")
+    old = node_settings("1.30")
     assert overrides_of(asking(reservation="None"), ENFORCING, old).reservation == "None"
     (why,) = overrides_of(asking("platform", reservation="HardReservation"), ENFORCING, old).refused
     assert why.startswith("memqos.io/reservation: Kubernetes 1.30")

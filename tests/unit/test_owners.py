@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.fakes.node import MI, memory_folder
-from tests.fakes.owned import BURSTABLE, CONTAINERS, KUBEPODS, PODS, SLICES, OwnedNode, a_plan
+from tests.fakes.owner_node import BURSTABLE, CONTAINERS, KUBEPODS, PODS, SLICES, OwnedNode, a_plan
 from tests.fakes.peer import Mood, Peer
 
 from memqos.converge.apply import ApplyResult
@@ -320,7 +320,7 @@ def test_past_their_owners_values_are_written_when_that_is_asked_for(quiet_node:
 
 class TestMemoryHighBelowUsage:
     @pytest.mark.parametrize("path", [PODS[0], A1], ids=["systemd", "runtime"])
-    def test_is_reached_before_its_owner_is_told(
+    def test_is_reached_before_its_owner_is_reported(
         self, node: OwnedNode, path: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         node.kernel.set(path, "memory.current", str(200 * MI))

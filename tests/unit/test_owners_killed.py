@@ -9,7 +9,7 @@ import pytest
 from tests.eventually import PATIENCE
 from tests.fakes.crash import VICTIMS, Victim, is_killed
 from tests.fakes.node import MI, memory_folder
-from tests.fakes.owned import CONTAINERS, KUBEPODS, PODS, OwnedNode
+from tests.fakes.owner_node import CONTAINERS, KUBEPODS, PODS, OwnedNode
 from tests.fakes.stage import alone
 
 from memqos.host.cri import CriClient

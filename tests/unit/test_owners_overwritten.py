@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.fakes.node import MI, memory_folder
-from tests.fakes.owned import BURSTABLE, CONTAINERS, KUBEPODS, OwnedNode
+from tests.fakes.owner_node import BURSTABLE, CONTAINERS, KUBEPODS, OwnedNode
 
 LOW, HIGH = "memory.low", "memory.high"
 

@@ -1,7 +1,7 @@
 """Where protection is claimed: by containers, by pods, or with a margin."""
 
 import pytest
-from tests.builders import MI, Json, box, memory_qos_settings, of_containers, planned, pod
+from tests.builders import MI, Json, box, node_settings, of_containers, planned, pod
 
 from memqos.plan.effective import Claim, effective
 from memqos.plan.pod import PodPlan
@@ -15,7 +15,7 @@ HARD: list[Placement] = ["containers", "pods", "margin"]
 
 
 def plan(placement: Placement, *containers: Json, release: str = "1.38") -> PodPlan:
-    at = memory_qos_settings(release, policy="TieredReservation", placement=placement)
+    at = node_settings(release, policy="TieredReservation", placement=placement)
     return planned(pod(containers), at)
 
 

@@ -77,12 +77,12 @@ def test_an_older_kubelets_configuration_is_read_by_its_own_rules() -> None:
         b"cgroupDriver: systemd\nfeatureGates: {CSIMigration: true, NodeSwap: false}\n",
     )
     machine = Machine(meminfo="MemTotal: 4194304 kB\n", kubelet="v1.26.1")
-    ground = resolve_node_settings(
+    node_settings = resolve_node_settings(
         machine, file, None, PlanOptions(release="1.38", gates={"MemoryQoS": True})
     )
-    assert (str(ground.settings.release), ground.config.driver) == ("1.38", "systemd")
-    assert dict(ground.settings.release.gates)["MemoryQoS"] is True
-    assert any("v1.26.1: 1.38 refuses it" in note for note in ground.notes)
+    assert (str(node_settings.settings.release), node_settings.config.driver) == ("1.38", "systemd")
+    assert dict(node_settings.settings.release.gates)["MemoryQoS"] is True
+    assert any("v1.26.1: 1.38 refuses it" in note for note in node_settings.notes)
     unknown = Machine(meminfo="MemTotal: 4194304 kB\n")
     with pytest.raises(InputError, match="CSIMigration"):
         resolve_node_settings(unknown, file, None, PlanOptions(release="1.38"))
@@ -123,7 +123,7 @@ def test_what_is_not_memqoss_is_shown_apart_and_changes_nothing(file: str) -> No
     assert [(change.path, change.file) for change in plan.comparison.unmanaged] == [(path, file)]
 
 
-def test_a_value_that_is_set_changed_or_taken_back_is_told_as_such(tmp_path: Path) -> None:
+def test_a_value_that_is_set_changed_or_taken_back_is_reported_as_such(tmp_path: Path) -> None:
     node = recorded("cgroupfs")
     burstable = node["cgroups"]["/kubepods/burstable"]
     planned = burstable["memory.low"].strip()

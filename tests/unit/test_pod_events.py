@@ -47,7 +47,7 @@ def client(server: FakeApiServer) -> ApiClient:
 
 
 class TestBook:
-    def test_the_first_time_creates_an_event(self) -> None:
+    def test_the_first_time_is_reported(self) -> None:
         assert isinstance(EventBook().decide(happening(), START), Create)
 
     def test_the_next_times_are_counted(self) -> None:
@@ -78,11 +78,11 @@ class TestBook:
 
     def test_events_of_a_pod_that_flaps_are_limited(self) -> None:
         book = EventBook()
-        created = [book.decide(happening(note=str(n)), START + n) for n in range(60)]
-        assert sum(each is not None for each in created) == 5
+        decisions = [book.decide(happening(note=str(n)), START + n) for n in range(60)]
+        assert sum(each is not None for each in decisions) == 5
         assert book.dropped == 55
 
-    def test_what_exceeded_the_limit_may_be_sent_later(self) -> None:
+    def test_what_was_too_much_may_be_reported_later(self) -> None:
         book = EventBook()
         for n in range(60):
             book.decide(happening(note=str(n)), START + n)
@@ -118,13 +118,13 @@ class TestBook:
         for uid, note, wait in happened:
             now += wait
             it = happening(uid, note=note)
-            created = book.decide(it, now)
-            if isinstance(created, Create):
+            decision = book.decide(it, now)
+            if isinstance(decision, Create):
                 counted[it] = 1
             elif it in counted:
                 counted[it] += 1
-            if isinstance(created, Refresh):
-                assert created.count == counted[it]
+            if isinstance(decision, Refresh):
+                assert decision.count == counted[it]
 
 
 class TestEvents:
@@ -140,13 +140,13 @@ class TestEvents:
 
     def test_their_names_are_names(self) -> None:
         long = PodEvent("shop", "x" * 199 + "." + "y" * 53, "u", "MemoryDrifted", "n")
-        created = EventBook().decide(long, START)
-        assert isinstance(created, Create)
-        assert len(created.name) <= 253
-        assert ".." not in created.name
+        decision = EventBook().decide(long, START)
+        assert isinstance(decision, Create)
+        assert len(decision.name) <= 253
+        assert ".." not in decision.name
 
 
-def test_the_containers_of_a_note_are_found() -> None:
+def test_of_which_containers_a_note_is_can_be_reported() -> None:
     note = "kept while others are short of memory: memory.min 5Mi of b-2; memory.low 5Mi of the pod"
     assert clauses("MemoryProtected", note) == (
         Clause("memory.min 5Mi of b-2", "b-2", "memory.min", "5Mi"),
@@ -229,7 +229,7 @@ class TestPoster:
         assert asked.headers["Content-Type"] == "application/merge-patch+json"
         assert json.loads(asked.body)["series"]["count"] == 2
 
-    def test_a_missing_right_is_reported_once_and_not_tried_again_and_again(
+    def test_a_missing_right_is_reported_once_and_not_asked_for_again_and_again(
         self, server: FakeApiServer, timed: EventPoster, clock: Clock
     ) -> None:
         poster = timed
@@ -346,15 +346,15 @@ class TestPoster:
     @given(st.lists(st.tuples(st.integers(0, 900), st.sampled_from("abc")), max_size=1500))
     @settings(max_examples=25)
     def test_what_waits_is_bounded_and_what_is_too_much_is_counted(
-        self, created: list[tuple[int, str]]
+        self, notes: list[tuple[int, str]]
     ) -> None:
         access = ClusterAccess(Cluster(server="http://127.0.0.1:9"), User(), "a test")
         poster = EventPoster(ApiClient(access), "node-1")  # its thread is not started
-        for uid, note in created:
+        for uid, note in notes:
             poster.post(happening(str(uid), note=note))
             assert poster.waiting <= QUEUE_LIMIT
-        assert poster.waiting + poster.dropped + poster.sent <= len(created)
-        assert poster.dropped or poster.waiting == len(set(created))
+        assert poster.waiting + poster.dropped + poster.sent <= len(notes)
+        assert poster.dropped or poster.waiting == len(set(notes))
 
     def test_bad_days_of_a_server_cost_nothing_but_time(self, server: FakeApiServer) -> None:
         poster = EventPoster(client(server), "node-1", pause=0.01, slowness=0.001)

@@ -7,7 +7,7 @@ the cgroups None is "not written", which leaves the kernel's own "max".
 from typing import NamedTuple
 
 import pytest
-from tests.builders import GI, Json, box, memory_qos_settings, of_containers, planned, pod, stanza
+from tests.builders import GI, Json, box, node_settings, of_containers, planned, pod, stanza
 
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.resources import format_amount
@@ -110,7 +110,7 @@ def test_and_never_before_the_fix(row: Row) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_cgroups_hold_the_limits(row: Row) -> None:
     containers, resources = written_as(row)
-    plan = planned(pod(containers, resources=resources), memory_qos_settings(FIXED))
+    plan = planned(pod(containers, resources=resources), node_settings(FIXED))
     assert plan.settings["memory.max"].value == row.pod_max
     assert tuple(of_containers(plan, "memory.max")) == row.container_max
 
@@ -118,7 +118,7 @@ def test_the_cgroups_hold_the_limits(row: Row) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_cgroups_hold_the_sum_of_limits_before_the_fix(row: Row) -> None:
     containers, resources = written_as(row)
-    plan = planned(pod(containers, resources=resources), memory_qos_settings(BEFORE_THE_FIX))
+    plan = planned(pod(containers, resources=resources), node_settings(BEFORE_THE_FIX))
     expected = LIMITS_LEFT_OPEN.get(row.number, row.pod_max)
     assert plan.settings["memory.max"].value == expected
     assert tuple(of_containers(plan, "memory.max")) == row.container_max
@@ -127,7 +127,7 @@ def test_the_cgroups_hold_the_sum_of_limits_before_the_fix(row: Row) -> None:
 @pytest.mark.parametrize("row", ROWS[4:], ids=str)
 def test_without_the_gate_the_pod_level_is_dropped(row: Row) -> None:
     containers, resources = written_as(row)
-    without = memory_qos_settings(FIXED, gates={"PodLevelResources": False})
+    without = node_settings(FIXED, gates={"PodLevelResources": False})
     plan = planned(pod(containers, resources=resources), without)
     assert plan == planned(pod(containers), without)
 
@@ -138,7 +138,7 @@ def test_without_the_gate_the_pod_level_is_dropped(row: Row) -> None:
 )
 def test_memory_alone_never_makes_a_pod_guaranteed(number: int, qos: str) -> None:
     containers, resources = written_as(ROWS[number - 1])
-    assert planned(pod(containers, resources=resources), memory_qos_settings(FIXED)).qos == qos
+    assert planned(pod(containers, resources=resources), node_settings(FIXED)).qos == qos
 
 
 class TestRefused:
@@ -195,7 +195,7 @@ class TestRefused:
     def test_limits_together_may_exceed_the_pod_limit(self) -> None:
         plan = planned(
             pod([box("10Gi", "80Gi"), box("20Gi", "80Gi")], resources=stanza("60Gi", "100Gi")),
-            memory_qos_settings(FIXED),
+            node_settings(FIXED),
         )
         assert plan.settings["memory.max"].value == 100 * GI
         assert of_containers(plan, "memory.max") == [80 * GI, 80 * GI]
@@ -207,7 +207,7 @@ class TestTrickyCases:
         shape = apply_defaults(mixed, Release.of(FIXED))
         assert shape.pod is not None
         assert memory(shape.pod.requests) == "50Gi"
-        assert of_containers(planned(mixed, memory_qos_settings(FIXED)), "memory.max") == [
+        assert of_containers(planned(mixed, node_settings(FIXED)), "memory.max") == [
             60 * GI,
             100 * GI,
         ]
@@ -217,20 +217,17 @@ class TestTrickyCases:
         shape = apply_defaults(three, Release.of(FIXED))
         assert shape.pod is not None
         assert memory(shape.pod.requests) == "50Gi"
-        assert (
-            of_containers(planned(three, memory_qos_settings(FIXED)), "memory.max")
-            == [100 * GI] * 3
-        )
+        assert of_containers(planned(three, node_settings(FIXED)), "memory.max") == [100 * GI] * 3
 
     def test_a_pod_request_and_one_limited_container_leave_the_pod_unlimited(self) -> None:
         plan = planned(
-            pod([box(None, "20Gi"), box()], resources=stanza("60Gi")), memory_qos_settings(FIXED)
+            pod([box(None, "20Gi"), box()], resources=stanza("60Gi")), node_settings(FIXED)
         )
         assert plan.settings["memory.max"].value is None
         assert of_containers(plan, "memory.max") == [20 * GI, MAX]
 
     def test_a_pod_request_alone_leaves_the_containers_the_least_cpu_weight(self) -> None:
-        plan = planned(pod([box(), box()], resources=stanza("60Gi")), memory_qos_settings(FIXED))
+        plan = planned(pod([box(), box()], resources=stanza("60Gi")), node_settings(FIXED))
         assert of_containers(plan, "cpu.shares") == [2, 2]
         assert of_containers(plan, "cpu.max") == ["max 100000"] * 2
 

@@ -40,7 +40,7 @@ def sized(request: str | None = None, limit: str | None = None, **more: Any) -> 
 class TestAClass:
     RULES = policy("id: no-be, check: class, forbid: [BestEffort], only: {namespaces: [shop]}")
 
-    def test_that_is_forbidden_is_told(self) -> None:
+    def test_that_is_forbidden_is_reported(self) -> None:
         assert broken(self.RULES, sized()) == ["refuse no-be: the pod is BestEffort"]
 
     def test_that_is_not_is_fine(self) -> None:
@@ -56,9 +56,9 @@ class TestALimit:
     def test_may_be_as_far_above_the_request_as_the_rule_says(self) -> None:
         assert broken(self.RULES, sized("1Gi", "2Gi")) == []
 
-    def test_further_above_breaks_it_and_the_hint_is_told(self) -> None:
-        (told,) = broken(self.RULES, sized("1Gi", "2560Mi"))
-        assert told == (
+    def test_further_above_breaks_it_and_the_hint_is_reported(self) -> None:
+        (message,) = broken(self.RULES, sized("1Gi", "2560Mi"))
+        assert message == (
             "warn near: container c0 has a memory limit of 2560Mi, 2.5 times its request of "
             "1Gi; at most 2 times is allowed – ask us"
         )
@@ -71,8 +71,8 @@ class TestALimit:
 
     def test_at_the_pod_level_stands_for_all_containers(self) -> None:
         resources = {"requests": {"memory": "1Gi"}, "limits": {"memory": "4Gi"}}
-        (told,) = broken(self.RULES, sized("1Mi", "1Gi", resources=resources))
-        assert told.startswith("warn near: the pod has a memory limit of 4Gi, 4 times")
+        (message,) = broken(self.RULES, sized("1Mi", "1Gi", resources=resources))
+        assert message.startswith("warn near: the pod has a memory limit of 4Gi, 4 times")
 
     def test_is_missing_where_neither_container_nor_pod_has_one(self) -> None:
         rules = policy("id: limited, check: required, of: [limits]")
@@ -102,7 +102,7 @@ def test_a_rule_without_a_mode_takes_that_of_the_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("kind: Pod\n", "policy.yaml:1:7: kind: 'Pod' is no policy"),
         (
@@ -126,7 +126,7 @@ def test_a_rule_without_a_mode_takes_that_of_the_policy() -> None:
         ),
     ],
 )
-def test_a_wrong_policy_is_refused_where_it_is_wrong(text: str, told: str) -> None:
+def test_a_wrong_policy_is_refused_where_it_is_wrong(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         policy_from_document(document(text))
-    assert told in str(caught.value)
+    assert message in str(caught.value)

@@ -107,7 +107,7 @@ def test_the_dead_hold_nothing(machine: Machine) -> None:
     assert machine.seen().processes == ()
 
 
-def test_one_that_vanishes_meanwhile_is_left_out(machine: Machine) -> None:
+def test_one_that_vanishes_meanwhile_is_excluded(machine: Machine) -> None:
     (machine.add(5) / "status").unlink()
     machine.add(6, "stays")
     assert [each.comm for each in machine.seen().processes] == ["stays"]
@@ -178,7 +178,7 @@ def test_the_highest_cgroup_with_oom_group_dies_as_a_whole(machine: Machine) -> 
     assert groups == {5: "/pod", 6: "/pod", 7: None, 8: None, 9: None}
 
 
-def test_without_proc_the_way_out_is_told(tmp_path: Path) -> None:
+def test_without_proc_the_way_out_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="--from FILE"):
         read_processes(str(tmp_path / "none"))
 

@@ -8,7 +8,7 @@ from tests.builders import (
     MI,
     Json,
     box,
-    memory_qos_settings,
+    node_settings,
     of_containers,
     planned,
     pod,
@@ -45,33 +45,32 @@ class TestBeforePolicies:
     @pytest.mark.parametrize("container", [GUARANTEED, BURSTABLE], ids=["Guaranteed", "Burstable"])
     def test_whatever_is_requested_is_never_reclaimed(self, release: str, container: Json) -> None:
         protected = {"memory.min": GI}
-        assert protection_of(container, memory_qos_settings(release)) == (protected, protected)
+        assert protection_of(container, node_settings(release)) == (protected, protected)
 
     @pytest.mark.parametrize("release", BEFORE_POLICIES)
     @pytest.mark.parametrize("container", [GUARANTEED, BURSTABLE, box()])
     def test_a_policy_changes_nothing(self, release: str, container: Json) -> None:
         found = [
-            planned(pod([container]), memory_qos_settings(release, policy=policy))
-            for policy in POLICIES
+            planned(pod([container]), node_settings(release, policy=policy)) for policy in POLICIES
         ]
         assert found[0] == found[1] == found[2]
 
     @pytest.mark.parametrize("release", BEFORE_POLICIES)
     def test_nothing_is_written_where_nothing_is_requested(self, release: str) -> None:
-        assert protection_of(box(), memory_qos_settings(release)) == ({}, {})
-        assert protection_of(box(cpu=("1", None)), memory_qos_settings(release)) == ({}, {})
+        assert protection_of(box(), node_settings(release)) == ({}, {})
+        assert protection_of(box(cpu=("1", None)), node_settings(release)) == ({}, {})
 
 
 class TestNone:
     @pytest.mark.parametrize("release", WITH_POLICIES)
     @pytest.mark.parametrize("container", [GUARANTEED, BURSTABLE, box()])
-    def test_policy_none_protects_no_pod(self, release: str, container: Json) -> None:
-        of_pod, of_container = protection_of(container, memory_qos_settings(release))
+    def test_policy_none_protects_nobody(self, release: str, container: Json) -> None:
+        of_pod, of_container = protection_of(container, node_settings(release))
         assert of_pod == {}
         assert of_container == {"memory.min": 0, "memory.low": 0}
 
     def test_what_containers_may_have_had_is_taken_back(self) -> None:
-        settings = planned(pod([BURSTABLE]), memory_qos_settings()).containers[0].settings
+        settings = planned(pod([BURSTABLE]), node_settings()).containers[0].settings
         assert settings["memory.min"].rule.resets
         assert settings["memory.low"].rule.resets
 
@@ -80,13 +79,13 @@ class TestTiered:
     @pytest.mark.parametrize("release", WITH_POLICIES)
     def test_a_guaranteed_pod_is_protected_with_min(self, release: str) -> None:
         protected = {"memory.min": GI}
-        at = memory_qos_settings(release, policy="TieredReservation")
+        at = node_settings(release, policy="TieredReservation")
         assert protection_of(GUARANTEED, at) == (protected, protected)
 
     @pytest.mark.parametrize("release", WITH_POLICIES)
     def test_a_burstable_pod_is_protected_with_low(self, release: str) -> None:
         protected = {"memory.low": GI}
-        at = memory_qos_settings(release, policy="TieredReservation")
+        at = node_settings(release, policy="TieredReservation")
         assert protection_of(BURSTABLE, at) == (protected, protected)
 
     @pytest.mark.parametrize("release", WITH_POLICIES)
@@ -94,18 +93,18 @@ class TestTiered:
     def test_a_container_that_requests_nothing_is_reset(
         self, release: str, container: Json
     ) -> None:
-        at = memory_qos_settings(release, policy="TieredReservation")
+        at = node_settings(release, policy="TieredReservation")
         assert protection_of(container, at) == ({}, {"memory.min": 0, "memory.low": 0})
 
     def test_the_class_of_the_pod_decides_for_every_container(self) -> None:
         mixed = pod([GUARANTEED, BURSTABLE, box()])
-        plan = planned(mixed, memory_qos_settings(policy="TieredReservation"))
+        plan = planned(mixed, node_settings(policy="TieredReservation"))
         assert of_containers(plan, "memory.min") == [None, None, 0]
         assert of_containers(plan, "memory.low") == [GI, GI, 0]
 
     def test_the_stored_class_decides_even_where_requests_give_another(self) -> None:
         kept = pod([BURSTABLE], qos_class="Guaranteed")
-        plan = planned(kept, memory_qos_settings(policy="TieredReservation"))
+        plan = planned(kept, node_settings(policy="TieredReservation"))
         assert plan.settings["memory.min"].value == GI
         assert of_containers(plan, "memory.min") == [GI]
 
@@ -113,7 +112,7 @@ class TestTiered:
         """Pod-level hugepages alone make it BestEffort, though a container requests memory."""
         huge = {"hugepages-2Mi": "4Mi"}
         odd = pod([box("1Gi")], resources=stanza(requests=huge, limits=huge))
-        at = memory_qos_settings(policy="TieredReservation")
+        at = node_settings(policy="TieredReservation")
         plan = plan_pod(shape_of(odd, at.release), at, "BestEffort")
         assert plan.settings["memory.low"].value == GI
         assert of_containers(plan, "memory.low") == [GI]
@@ -124,19 +123,19 @@ class TestHard:
     @pytest.mark.parametrize("container", [GUARANTEED, BURSTABLE], ids=["Guaranteed", "Burstable"])
     def test_every_request_is_protected_with_min(self, release: str, container: Json) -> None:
         protected = {"memory.min": GI}
-        at = memory_qos_settings(release, policy="HardReservation")
+        at = node_settings(release, policy="HardReservation")
         assert protection_of(container, at) == (protected, protected)
 
     @pytest.mark.parametrize("release", WITH_POLICIES)
     def test_a_container_that_requests_nothing_is_reset(self, release: str) -> None:
-        at = memory_qos_settings(release, policy="HardReservation")
+        at = node_settings(release, policy="HardReservation")
         assert protection_of(box(), at) == ({}, {"memory.min": 0, "memory.low": 0})
 
 
 class TestWhatAPodRequests:
     """The pod's cgroup holds the request of the pod, the container's its own."""
 
-    AT = memory_qos_settings(policy="HardReservation")
+    AT = node_settings(policy="HardReservation")
 
     def protected(self, **spec: Any) -> tuple[FileValue, list[FileValue]]:
         plan = planned(pod([box("1Gi", "4Gi"), box("2Gi", "4Gi")], **spec), self.AT)
@@ -176,14 +175,12 @@ class TestWhatAPodRequests:
 
     @pytest.mark.parametrize("release", ["1.22", "1.27"])
     def test_before_sidecars_one_was_an_init_container(self, release: str) -> None:
-        plan = planned(
-            pod([box("1Gi")], init=[box("2Gi", sidecar=True)]), memory_qos_settings(release)
-        )
+        plan = planned(pod([box("1Gi")], init=[box("2Gi", sidecar=True)]), node_settings(release))
         assert plan.settings["memory.min"].value == 2 * GI
         assert [container.role for container in plan.containers] == ["init", "regular"]
 
     @pytest.mark.parametrize(("on", "total"), [(False, 2 * GI), (True, 3 * GI)])
     def test_in_1_28_the_gate_decides(self, on: bool, total: int) -> None:
-        at = memory_qos_settings("1.28", gates={"SidecarContainers": on})
+        at = node_settings("1.28", gates={"SidecarContainers": on})
         plan = planned(pod([box("1Gi")], init=[box("2Gi", sidecar=True)]), at)
         assert plan.settings["memory.min"].value == total

@@ -31,7 +31,7 @@ def test_what_is_written_is_read_by_others() -> None:
     assert dict(read.linux.unified) == UPDATE["linux"]["unified"]  # type: ignore[index]
 
 
-def test_what_others_write_is_read_and_unknown_fields_are_passed_over() -> None:
+def test_what_others_write_is_read_and_unknown_fields_are_skipped() -> None:
     written = message("ContainerStatusResponse")()
     written.status.id = "abc"
     written.status.created_at = 1 << 60
@@ -50,7 +50,7 @@ def test_what_others_write_is_read_and_unknown_fields_are_passed_over() -> None:
     }
 
 
-def test_fields_of_fixed_size_are_passed_over_too() -> None:
+def test_fields_of_fixed_size_are_skipped_too() -> None:
     data = (
         b"\x09"
         + b"\1" * 8

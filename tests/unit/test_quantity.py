@@ -239,7 +239,7 @@ class TestLargeNumbers:
             (1 << 70, "1.181e21"),
         ],
     )
-    def test_one_that_no_unit_is_large_enough_for_is_spelled_in_powers_of_ten(
+    def test_one_that_no_unit_is_large_enough_for_is_reported_in_powers_of_ten(
         self, amount: int, text: str
     ) -> None:
         assert scientific(amount) == format_bytes(amount) == format_exact_bytes(amount) == text

@@ -331,7 +331,7 @@ def test_a_quota_on_memory_requires_every_container_to_declare_it() -> None:
     assert verdict.missing == (MissingResource("requests.memory", ("c1", "i0")),)
 
 
-def test_a_quota_on_storage_requires_no_declaration() -> None:
+def test_a_quota_on_storage_wants_no_declaration() -> None:
     assert verdict_on(pod([box()]), quota({"requests.ephemeral-storage": "1Gi"})).allowed
 
 

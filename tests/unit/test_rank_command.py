@@ -82,7 +82,7 @@ class TestEviction:
         more = memqos("rank", "eviction", *files, "--need", "100Gi")
         assert "100Gi is needed: all that may be evicted frees 6976Mi" in more.out
 
-    def test_where_the_order_by_class_misleads_is_told(self) -> None:
+    def test_where_the_order_by_class_misleads_is_reported(self) -> None:
         done = memqos("rank", "eviction", "--pods", PODS, "--usage", USAGE)
         assert (
             "shop/api-1 is Burstable but goes before shop/report-28, BestEffort: "
@@ -109,14 +109,14 @@ class TestEviction:
         assert order(done) == ["burst", "burst-2", "best"]
         assert {each["because"] for each in done.data["misledByClass"]} == {"over request"}
 
-    def test_pods_without_usage_go_first_and_are_told(self, tmp_path: Path) -> None:
+    def test_pods_without_usage_go_first_and_are_reported(self, tmp_path: Path) -> None:
         done = eviction([pod("a", "1Gi"), pod("b", "1Gi")], {"a": "2Gi"}, tmp_path)
         assert "note: no statistics of default/b: the kubelet evicts such pods first" in done.out
         first = next(row for row in done.rows() if row and row[0] == "1")
         assert first[1] == "default/b"
         assert "?" in first
 
-    def test_usage_of_unknown_pods_is_told(self, tmp_path: Path) -> None:
+    def test_usage_of_unknown_pods_is_reported(self, tmp_path: Path) -> None:
         usage = {"a": "1Gi", "x": "1Gi", "y": "1Gi", "z": "1Gi", "zz": "1Gi"}
         done = eviction([pod("a")], usage, tmp_path)
         assert (
@@ -147,7 +147,7 @@ class TestEviction:
             "256Mi",
         ] in done.rows()
 
-    def test_pods_that_have_ended_are_passed_over(self, tmp_path: Path) -> None:
+    def test_pods_that_have_ended_are_skipped(self, tmp_path: Path) -> None:
         ended = pod("ended")
         ended["status"]["phase"] = "Failed"
         done = eviction([pod("a"), ended], {"a": "1Gi"}, tmp_path)
@@ -169,7 +169,7 @@ class TestEviction:
         assert "the event about shop/api-1 names api with 1200Mi" in done.out
         assert "never evicted: a static pod, or one with a system priority" in done.out
 
-    def test_a_threshold_that_is_not_met_is_told(self, tmp_path: Path) -> None:
+    def test_a_threshold_that_is_not_met_is_reported(self, tmp_path: Path) -> None:
         summary = json.loads((ROOT / USAGE).read_text())
         summary["node"]["memory"]["availableBytes"] = 1 << 30
         pods = list(yaml.safe_load((ROOT / PODS).read_text())["items"])
@@ -301,7 +301,7 @@ class TestOom:
         again = oom({**first, "memory": 16 << 30}, tmp_path, "-o", "json").data
         assert again["processes"] == first["processes"]
 
-    def test_processes_that_die_together_are_told(self, tmp_path: Path) -> None:
+    def test_processes_that_die_together_are_reported(self, tmp_path: Path) -> None:
         group = {"oom_group": "/kubepods/podabc/c", "cgroup": "/kubepods/podabc/c"}
         processes = [
             {"comm": "main", "pid": 5, "oom_score_adj": 900, "rss": MI, **group},

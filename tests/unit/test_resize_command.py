@@ -63,7 +63,7 @@ def test_a_cpu_resize_changes_cpu_alone(tmp_path: Path) -> None:
     assert {change["file"] for change in found["changes"]} == {"cpu.weight"}
 
 
-def test_the_class_may_not_change_and_the_place_is_told(tmp_path: Path) -> None:
+def test_the_class_may_not_change_and_the_place_is_reported(tmp_path: Path) -> None:
     guaranteed = {"cpu": "250m", "memory": "256Mi"}
     done = resize(pod(ONE), pod({"requests": guaranteed, "limits": guaranteed}), tmp_path)
     assert done.code == 2
@@ -185,7 +185,7 @@ def test_a_quantity_that_is_none_is_found_in_either_file(broken: str, tmp_path: 
     assert f"{broken}:11:17" in done.err
 
 
-def test_a_missing_file_is_told() -> None:
+def test_a_missing_file_is_reported() -> None:
     done = memqos("resize", "none.yaml", "examples/one.yaml")
     assert done.code == 1
     assert "none.yaml: no such file" in done.err

@@ -55,7 +55,7 @@ class TestAValueSomebodyElseChanged:
         node.apply(node.steps({(path, MIN): str(MI) for path in CONTAINERS[:3]}))
         node.kernel.set(CONTAINERS[1], MIN, "12288")
 
-    def test_is_left_and_told(self, node: Node) -> None:
+    def test_is_left_and_reported(self, node: Node) -> None:
         done = node.rollback()
         (conflict,) = done.not_written
         assert (conflict.state, conflict.entry.path, conflict.value) == (
@@ -65,7 +65,7 @@ class TestAValueSomebodyElseChanged:
         )
         assert [node.kernel.read(path, MIN) for path in CONTAINERS[:3]] == ["0", "12288", "0"]
 
-    def test_is_told_every_time_until_it_is_forced(self, node: Node) -> None:
+    def test_is_reported_every_time_until_it_is_forced(self, node: Node) -> None:
         for _ in range(2):
             assert [found.state for found in node.rollback().not_written] == ["conflict"]
         (forced,) = node.rollback(force=True).results
@@ -84,7 +84,7 @@ class TestAValueSomebodyElseChanged:
 
 
 class TestACgroupThatIsGone:
-    def test_is_passed_over(self, node: Node) -> None:
+    def test_is_skipped(self, node: Node) -> None:
         node.apply(node.steps(a_plan()))
         node.kernel.remove(BUSY)
         done = node.rollback()
@@ -102,7 +102,7 @@ class TestACgroupThatIsGone:
         assert node.kernel.read(BUSY, MIN) == str(MI)
 
 
-def test_a_value_that_cannot_be_put_back_stays_owed(node: Node) -> None:
+def test_a_value_that_cannot_be_put_back_stays_in_the_journal(node: Node) -> None:
     node.apply(node.steps({(path, MIN): str(MI) for path in CONTAINERS[:2]}))
     node.kernel.refusals[BUSY, MIN] = errno.EROFS
     assert sorted(result.outcome for result in node.rollback().results) == ["refused", "written"]

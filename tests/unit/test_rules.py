@@ -1,7 +1,9 @@
 """One registry of rules: each id is defined once, with one text, and everybody quotes that."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,24 +27,27 @@ SOURCES = sorted((ROOT / "src" / "memqos").rglob("*.py"))
 IDS = {*RULES, *RULES_BY_ID}
 
 
-def nodes(kind: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
-    for source in SOURCES:
-        for node in ast.walk(ast.parse(source.read_text())):
-            if isinstance(node, kind):
-                yield source, node
+@cache
+def nodes() -> list[tuple[Path, ast.Constant | ast.Call]]:
+    """The literals and calls of the whole source."""
+    return [
+        (source, node)
+        for source in SOURCES
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Constant | ast.Call)
+    ]
 
 
 def literals() -> Iterator[tuple[Path, str]]:
-    for source, node in nodes(ast.Constant):
+    for source, node in nodes():
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield source, node.value
 
 
 def definitions() -> Iterator[str]:
     """The ids of all rules that the source defines with a literal."""
-    for _, node in nodes(ast.Call):
-        assert isinstance(node, ast.Call)
-        if isinstance(node.func, ast.Name) and node.func.id in ("Rule", "RuleInfo"):
+    for _, node in nodes():
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Rule", "RuleInfo"):
             id = node.args[0]
             if isinstance(id, ast.Constant):
                 yield str(id.value)
@@ -66,9 +71,9 @@ def test_no_id_of_a_rule_is_spelled_anywhere_else() -> None:
 
 
 def test_no_text_of_a_rule_is_spelled_twice() -> None:
-    said = [text for _, text in literals()]
+    times = Counter(text for _, text in literals())
     # A finding's rule has a short text, and may share it with another command's.
-    assert [rule.id for rule in RULES.values() if said.count(rule.says) != 1] == []
+    assert [rule.id for rule in RULES.values() if times[rule.says] != 1] == []
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)

@@ -1,6 +1,7 @@
 """The kubelet that runs on a node: its process, its flags, and who says what it is."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import put, put_kubelet_process, put_kubelet_program, roots
 
+from memqos.converge import running_kubelet
+from memqos.converge.kubelet_endpoint import EndpointFacts
 from memqos.converge.running_kubelet import KubeletSources
 from memqos.errors import InputError
 from memqos.host.kubelet import KubeletEndpoint
@@ -268,6 +271,41 @@ class TestSources:
         put_kubelet_process(Path(machine.proc), program, started=3000)
         now[0] = 200.0
         assert sources.read_facts().version == "v1.38.0"
+
+    def test_an_endpoint_that_answers_is_asked_again_after_five_minutes(
+        self, tmp_path: Path
+    ) -> None:
+        now = [0.0]
+        sources = KubeletSources(roots(tmp_path), lambda: now[0])
+        with fake_kubelet({"/metrics": BUILD, "/configz": b"{}"}) as kubelet:
+            endpoint = KubeletEndpoint(kubelet.url)
+            sources.read_facts(None, endpoint)
+            once = len(kubelet.asked)
+            now[0] = 299.9
+            sources.read_facts(None, endpoint)
+            assert len(kubelet.asked) == once
+            now[0] = 300.0
+            sources.read_facts(None, endpoint)
+            assert len(kubelet.asked) == 2 * once
+
+    def test_an_endpoint_that_is_silent_is_asked_again_later_and_later(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now, asked = [0.0], list[float]()
+
+        def ask(_endpoint: object, **_parts: bool) -> EndpointFacts:
+            asked.append(now[0])
+            return EndpointFacts(is_silent=True)
+
+        monkeypatch.setattr(running_kubelet, "ask_kubelet", ask)
+        sources = KubeletSources(roots(tmp_path), lambda: now[0])
+        endpoint = KubeletEndpoint("https://127.0.0.1:10250")
+        for _ in range(9):
+            sources.read_facts(None, endpoint)
+            now[0] = sources.retry_at - 0.1
+            sources.read_facts(None, endpoint)
+            now[0] += 0.1
+        assert [round(b - a) for a, b in pairwise(asked)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
     def test_a_running_process_keeps_its_configuration_though_its_file_is_edited(
         self, tmp_path: Path, program: Path

@@ -9,7 +9,7 @@ from tests.builders import (
     MI,
     Json,
     box,
-    memory_qos_settings,
+    node_settings,
     of_containers,
     planned,
     pod,
@@ -40,7 +40,7 @@ NEWEST = Release.of("1.38")
 
 
 def pod_max(pod: Pod, release: str) -> FileValue:
-    return planned(pod, memory_qos_settings(release)).settings["memory.max"].value
+    return planned(pod, node_settings(release)).settings["memory.max"].value
 
 
 class TestTotals:
@@ -102,7 +102,7 @@ class TestTotals:
             "memory": "3Gi"
         }
 
-    def test_overhead_can_be_omitted(self) -> None:
+    def test_overhead_can_be_excluded(self) -> None:
         shape = apply_defaults(pod([box("1Gi")], overhead={"memory": "1Gi"}), NEWEST)
         assert pod_requests(shape, NEWEST, overhead=False) == {"memory": GI * 1000}
 
@@ -155,7 +155,7 @@ class TestTotals:
             ),
         ],
     )
-    def test_a_total_is_explained_with_its_parts(
+    def test_a_total_is_reported_with_its_parts(
         self, written: Pod, resource: str, side: str, reason: str
     ) -> None:
         shape = apply_defaults(written, NEWEST)
@@ -167,8 +167,7 @@ class TestMemoryMax:
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_a_container_is_killed_past_its_limit(self, release: str) -> None:
         plan = planned(
-            pod([box("1Gi", "2Gi"), box("1Gi")], init=[box(None, "3Gi")]),
-            memory_qos_settings(release),
+            pod([box("1Gi", "2Gi"), box("1Gi")], init=[box(None, "3Gi")]), node_settings(release)
         )
         assert of_containers(plan, "memory.max") == [3 * GI, 2 * GI, MAX]
 
@@ -185,15 +184,11 @@ class TestMemoryMax:
 
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_a_best_effort_pod_is_never_limited(self, release: str) -> None:
-        plan = planned(
-            pod([box()], overhead={"memory": "1Gi", "cpu": "1"}), memory_qos_settings(release)
-        )
+        plan = planned(pod([box()], overhead={"memory": "1Gi", "cpu": "1"}), node_settings(release))
         assert {"memory.max", "cpu.max"}.isdisjoint(written(plan.settings))
         assert plan.settings["cpu.shares"].value == 2
         of_class = plan_pod(
-            apply_defaults(pod([box("1Gi", "1Gi")]), NEWEST),
-            memory_qos_settings(release),
-            "BestEffort",
+            apply_defaults(pod([box("1Gi", "1Gi")]), NEWEST), node_settings(release), "BestEffort"
         )
         assert of_class.settings["memory.max"].value is None
 
@@ -223,21 +218,19 @@ class TestMemoryMax:
 
     @pytest.mark.parametrize("release", ALL_RELEASES[10:])
     def test_a_pod_level_limit_suffices_and_reaches_the_containers(self, release: str) -> None:
-        at = memory_qos_settings(release, gates={"PodLevelResources": True})
+        at = node_settings(release, gates={"PodLevelResources": True})
         plan = planned(pod([box(), box("1Gi", "2Gi")], resources=stanza("2Gi", "4Gi")), at)
         assert plan.settings["memory.max"].value == 4 * GI
         assert of_containers(plan, "memory.max") == [4 * GI, 2 * GI]
 
     def test_overhead_does_not_reach_the_containers(self) -> None:
         limited = pod([box()], resources=stanza("2Gi", "4Gi"), overhead={"memory": "1Gi"})
-        plan = planned(limited, memory_qos_settings())
+        plan = planned(limited, node_settings())
         assert plan.settings["memory.max"].value == 5 * GI
         assert of_containers(plan, "memory.max") == [4 * GI]
 
     def test_a_pod_level_limit_of_zero_is_none(self) -> None:
-        plan = planned(
-            pod([box()], resources=stanza("0", "0", cpu=("1", None))), memory_qos_settings()
-        )
+        plan = planned(pod([box()], resources=stanza("0", "0", cpu=("1", None))), node_settings())
         assert plan.settings["memory.max"].value is None
         assert of_containers(plan, "memory.max") == [MAX]
 
@@ -245,9 +238,7 @@ class TestMemoryMax:
 class TestOomGroup:
     def test_processes_die_together_from_1_28_on(self) -> None:
         found = [
-            of_containers(planned(pod([box()]), memory_qos_settings(release)), "memory.oom.group")[
-                0
-            ]
+            of_containers(planned(pod([box()]), node_settings(release)), "memory.oom.group")[0]
             for release in ALL_RELEASES
         ]
         assert found == [None] * 6 + [1] * 11
@@ -255,7 +246,7 @@ class TestOomGroup:
     def test_unless_configured_otherwise_since_1_32(self) -> None:
         found = [
             of_containers(
-                planned(pod([box()]), memory_qos_settings(release, single_process_oom_kill=True)),
+                planned(pod([box()]), node_settings(release, single_process_oom_kill=True)),
                 "memory.oom.group",
             )[0]
             for release in ALL_RELEASES
@@ -263,7 +254,7 @@ class TestOomGroup:
         assert found == [None] * 6 + [1] * 4 + [None] * 7
 
     def test_whether_memory_qos_is_on_or_not(self) -> None:
-        plan = planned(pod([box()]), memory_qos_settings(gates={"MemoryQoS": False}))
+        plan = planned(pod([box()]), node_settings(gates={"MemoryQoS": False}))
         assert of_containers(plan, "memory.oom.group") == [1]
 
 
@@ -280,21 +271,20 @@ class TestCpu:
 
     def test_time_is_limited_by_period_and_at_least_a_millisecond(self) -> None:
         plan = planned(
-            pod([box(cpu=("1m", "1500m")), box(cpu=("1m", "5m")), box()]), memory_qos_settings()
+            pod([box(cpu=("1m", "1500m")), box(cpu=("1m", "5m")), box()]), node_settings()
         )
         assert of_containers(plan, "cpu.max") == ["150000 100000", "1000 100000", "max 100000"]
 
     def test_a_pod_is_limited_where_every_container_is(self) -> None:
-        plan = planned(pod([box(cpu=("1", "2")), box(cpu=("1", "2"))]), memory_qos_settings())
+        plan = planned(pod([box(cpu=("1", "2")), box(cpu=("1", "2"))]), node_settings())
         assert plan.settings["cpu.max"].value == "400000 100000"
         assert plan.settings["cpu.shares"].value == 2048
-        half = planned(pod([box(cpu=("1", "2")), box()]), memory_qos_settings())
+        half = planned(pod([box(cpu=("1", "2")), box()]), node_settings())
         assert half.settings["cpu.max"].value is None
 
     def test_a_pod_level_limit_suffices_and_reaches_the_containers(self) -> None:
         plan = planned(
-            pod([box(), box(cpu=("500m", "1"))], resources=stanza(cpu=("1", "2"))),
-            memory_qos_settings(),
+            pod([box(), box(cpu=("500m", "1"))], resources=stanza(cpu=("1", "2"))), node_settings()
         )
         assert plan.settings["cpu.max"].value == "200000 100000"
         assert of_containers(plan, "cpu.max") == ["200000 100000", "100000 100000"]
@@ -313,15 +303,14 @@ class TestCpu:
     def test_a_request_of_zero_took_the_limit_before_1_26(self) -> None:
         zero = pod([box(cpu=("0", "1"))])
         found = [
-            of_containers(planned(zero, memory_qos_settings(r)), "cpu.shares")[0]
-            for r in ALL_RELEASES
+            of_containers(planned(zero, node_settings(r)), "cpu.shares")[0] for r in ALL_RELEASES
         ]
         assert found == [1024] * 4 + [2] * 13
 
 
 class TestHugepages:
     def test_a_container_has_its_own_limit_and_none_of_other_sizes(self) -> None:
-        plan = planned(pod([box("1Gi", limits={HUGE: "4Mi"}), box()]), memory_qos_settings())
+        plan = planned(pod([box("1Gi", limits={HUGE: "4Mi"}), box()]), node_settings())
         assert of_containers(plan, "hugetlb.2MB.max") == [4 * MI, 0]
         assert of_containers(plan, "hugetlb.1GB.max") == [0, 0]
 
@@ -332,12 +321,12 @@ class TestHugepages:
         )
         gates = {"PodLevelResources": True}
         for release, expected in (("1.33", 0), ("1.34", 8 * MI), ("1.38", 8 * MI)):
-            plan = planned(shared, memory_qos_settings(release, gates=gates))
+            plan = planned(shared, node_settings(release, gates=gates))
             assert of_containers(plan, "hugetlb.2MB.max") == [4 * MI, expected]
             assert plan.settings["hugetlb.2MB.max"].value == 8 * MI
 
-    def test_a_pod_has_what_it_requests_and_no_limit_of_other_sizes(self) -> None:
-        plan = planned(pod([box("1Gi", limits={HUGE: "4Mi"})] * 2), memory_qos_settings())
+    def test_a_pod_has_what_it_requests_and_says_nothing_of_other_sizes(self) -> None:
+        plan = planned(pod([box("1Gi", limits={HUGE: "4Mi"})] * 2), node_settings())
         huge = {name: value for name, value in written(plan.settings).items() if "huge" in name}
         assert huge == {"hugetlb.2MB.max": 8 * MI}
 
@@ -346,19 +335,19 @@ class TestHugepages:
         more_at_first = pod(
             [box("1Gi", limits={HUGE: "4Mi"})], init=[box("1Gi", limits={HUGE: "6Mi"})]
         )
-        plan = planned(more_at_first, memory_qos_settings(release))
+        plan = planned(more_at_first, node_settings(release))
         expected = 4 * MI if release == "1.22" else 6 * MI
         assert plan.settings["hugetlb.2MB.max"].value == expected
 
 
 class TestValidity:
     def test_an_invalid_pod_has_errors_and_no_plan(self) -> None:
-        found = semantics(pod([box("2Gi", "1Gi")]), memory_qos_settings())
+        found = semantics(pod([box("2Gi", "1Gi")]), node_settings())
         assert [error.field for error in found.errors] == ["spec.containers[0].resources.requests"]
         assert found.plan is None
 
     def test_faults_of_names_and_of_resources_are_reported_together(self) -> None:
-        found = semantics(pod([{**box("2Gi", "1Gi"), "image": ""}]), memory_qos_settings())
+        found = semantics(pod([{**box("2Gi", "1Gi"), "image": ""}]), node_settings())
         assert [error.field for error in found.errors] == [
             "spec.containers[0].image",
             "spec.containers[0].resources.requests",
@@ -367,26 +356,26 @@ class TestValidity:
 
     @pytest.mark.parametrize("resources", [stanza(None, "1Gi"), stanza("1Gi", "2Gi")])
     def test_a_pod_without_containers_is_refused_not_planned(self, resources: Json) -> None:
-        found = semantics(pod([], resources=resources), memory_qos_settings(capacity=10 * GI))
+        found = semantics(pod([], resources=resources), node_settings(capacity=10 * GI))
         assert [error.field for error in found.errors] == ["spec.containers"]
         assert found.plan is None
 
     def test_a_number_of_any_length_is_refused_or_planned(self) -> None:
-        found = semantics(pod([box(1 << 64)]), memory_qos_settings())
+        found = semantics(pod([box(1 << 64)]), node_settings())
         assert (found.plan is None) == bool(found.errors)
 
     @pytest.mark.parametrize("release", ["1.26", "1.36", "1.38"])
     def test_an_absurd_limit_is_planned_all_the_same(self, release: str) -> None:
-        found = semantics(pod([box("1", "1e900")]), memory_qos_settings(release))
+        found = semantics(pod([box("1", "1e900")]), node_settings(release))
         assert (found.plan is None) == bool(found.errors)
 
     @pytest.mark.parametrize("release", ["1.27", "1.36", "1.38"])
     def test_so_is_an_absurd_request(self, release: str) -> None:
-        found = semantics(pod([box("1e900")]), memory_qos_settings(release, allocatable=10 * GI))
+        found = semantics(pod([box("1e900")]), node_settings(release, allocatable=10 * GI))
         assert (found.plan is None) == bool(found.errors)
 
     def test_and_explained(self) -> None:
-        found = semantics(pod([box("1", "1e900")]), memory_qos_settings())
+        found = semantics(pod([box("1", "1e900")]), node_settings())
         if found.plan is not None:
             assert found.plan.settings["memory.max"].because.steps
 
@@ -411,7 +400,7 @@ class TestPlanner:
     )
 
     def test_what_is_remembered_is_what_would_be_worked_out(self) -> None:
-        at = memory_qos_settings(capacity=10 * GI, allocatable=9 * GI)
+        at = node_settings(capacity=10 * GI, allocatable=9 * GI)
         planner = Planner(at)
         for _ in range(2):
             for each in self.PODS:
@@ -422,12 +411,12 @@ class TestPlanner:
                 assert found == semantics(each, at)
 
     def test_pods_of_one_workload_are_worked_out_once(self) -> None:
-        planner = Planner(memory_qos_settings())
+        planner = Planner(node_settings())
         first, second = pod([box("1Gi")], hostname="a"), pod([box("1Gi")], hostname="b")
         assert planner.semantics(first) is planner.semantics(second)
 
     def test_whatever_their_containers_are_called(self) -> None:
-        planner = Planner(memory_qos_settings())
+        planner = Planner(node_settings())
         renamed = pod([{**box("1Gi"), "name": "other"}])
         assert planner.semantics(pod([box("1Gi")])) is planner.semantics(renamed)
 
@@ -438,7 +427,7 @@ class TestPlanner:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(semantics_module, "REMEMBERED", 2)
-        planner = Planner(memory_qos_settings())
+        planner = Planner(node_settings())
         many = [pod([box(number)]) for number in range(1, 6)]
         found = [planner.semantics(each) for each in many]
         assert planner.semantics(many[-1]) is found[-1]
@@ -452,17 +441,17 @@ class TestStored:
 
     def test_it_is_not_defaulted_again(self) -> None:
         as_new = pod([box(None, "2Gi")], resources=stanza(None, "4Gi"))
-        as_stored = pod([box(None, "2Gi")], resources=stanza(None, "4Gi"), uid="1", status={})
-        assert planned(as_new, memory_qos_settings()).requests == {"memory": 2 * GI * 1000}
-        assert planned(as_stored, memory_qos_settings()).requests == {}
+        as_held = pod([box(None, "2Gi")], resources=stanza(None, "4Gi"), uid="1", status={})
+        assert planned(as_new, node_settings()).requests == {"memory": 2 * GI * 1000}
+        assert planned(as_held, node_settings()).requests == {}
 
     def test_it_is_not_refused_again(self) -> None:
-        stored = pod([box("1Gi")], ephemeral=[box()], uid="1", status={})
-        assert [part.role for part in planned(stored, memory_qos_settings()).containers] == [
+        held = pod([box("1Gi")], ephemeral=[box()], uid="1", status={})
+        assert [part.role for part in planned(held, node_settings()).containers] == [
             "regular",
             "ephemeral",
         ]
-        assert semantics(pod([box("1Gi")], ephemeral=[box()]), memory_qos_settings()).plan is None
+        assert semantics(pod([box("1Gi")], ephemeral=[box()]), node_settings()).plan is None
 
     def test_it_takes_both_a_uid_and_a_status(self) -> None:
         for new in (pod([box()], uid="1"), pod([box()], status={}), pod([box()])):
@@ -470,26 +459,26 @@ class TestStored:
         assert is_stored(pod([box()], uid="1", status={}))
 
     def test_one_without_containers_has_a_plan_without_any(self) -> None:
-        at = memory_qos_settings(capacity=10 * GI)
+        at = node_settings(capacity=10 * GI)
         shared = pod([], resources=stanza("1Gi", "2Gi"), uid="1", status={})
         assert planned(shared, at).containers == ()
         alone = pod([], init=[box("1Gi", sidecar=True)], uid="1", status={})
         assert of_containers(planned(alone, at), "oom_score_adj") == [900]
 
     def test_its_class_is_the_one_it_was_given(self) -> None:
-        stored = pod([box("1Gi")], uid="1", qos_class="Guaranteed")
-        assert planned(stored, memory_qos_settings()).qos == "Guaranteed"
+        held = pod([box("1Gi")], uid="1", qos_class="Guaranteed")
+        assert planned(held, node_settings()).qos == "Guaranteed"
 
     def test_what_its_status_reports_is_planned(self) -> None:
         status = {"containerStatuses": [{"name": "c0", "resources": stanza("1Gi", "2Gi")}]}
         resizing = pod([box("3Gi", "4Gi")], uid="1", status=status)
-        plan = planned(resizing, memory_qos_settings(policy="HardReservation"))
+        plan = planned(resizing, node_settings(policy="HardReservation"))
         assert of_containers(plan, "memory.min") == [GI]
         assert of_containers(plan, "memory.max") == [2 * GI]
         assert plan.settings["memory.max"].value == 2 * GI
 
     def test_a_planner_remembers_none_of_them(self) -> None:
-        planner = Planner(memory_qos_settings())
+        planner = Planner(node_settings())
         for limit in ("1Gi", "2Gi"):
             status = {"containerStatuses": [{"name": "c0", "resources": stanza("1Mi", limit)}]}
             found = planner.semantics(pod([box("1Mi", "4Gi")], uid="1", status=status)).plan
@@ -503,10 +492,10 @@ class TestWithoutANode:
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_only_scores_and_throttling_without_a_limit_need_one(self, release: str) -> None:
         some = pod([box("1Gi"), box("1Gi", "2Gi"), box()])
-        without = planned(some, memory_qos_settings(release, policy="TieredReservation"))
+        without = planned(some, node_settings(release, policy="TieredReservation"))
         with_one = planned(
             some,
-            memory_qos_settings(
+            node_settings(
                 release, policy="TieredReservation", capacity=20 * GI, allocatable=10 * GI
             ),
         )
@@ -523,12 +512,10 @@ class TestWithoutANode:
 
     def test_one_fact_does_not_stand_for_the_other(self) -> None:
         some = pod([box("1Gi")])
-        capacity_alone = planned(some, memory_qos_settings(capacity=10 * GI)).containers[0].settings
+        capacity_alone = planned(some, node_settings(capacity=10 * GI)).containers[0].settings
         assert capacity_alone["memory.high"].value == NEEDS_NODE
         assert capacity_alone["oom_score_adj"].value == 900
-        allocatable_alone = (
-            planned(some, memory_qos_settings(allocatable=10 * GI)).containers[0].settings
-        )
+        allocatable_alone = planned(some, node_settings(allocatable=10 * GI)).containers[0].settings
         assert allocatable_alone["oom_score_adj"].value == NEEDS_NODE
         assert isinstance(allocatable_alone["memory.high"].value, int)
 
@@ -537,7 +524,7 @@ class TestEphemeral:
     """Ephemeral containers join a running pod: cgroups of their own, no part in the pod's."""
 
     def test_they_are_planned_last_and_change_nothing_for_the_pod(self) -> None:
-        at = memory_qos_settings(policy="TieredReservation", capacity=10 * GI, allocatable=10 * GI)
+        at = node_settings(policy="TieredReservation", capacity=10 * GI, allocatable=10 * GI)
         without = planned(pod([box("1Gi", "2Gi")]), at)
         shape = apply_defaults(pod([box("1Gi", "2Gi")], ephemeral=[box()]), at.release)
         plan = plan_pod(shape, at, "Burstable")
@@ -550,7 +537,7 @@ class TestEphemeral:
         assert added["oom_score_adj"] == 999
 
     def test_a_pod_level_limit_holds_for_them_too(self) -> None:
-        at = memory_qos_settings()
+        at = node_settings()
         some = pod([box()], ephemeral=[box()], resources=stanza("1Gi", "2Gi"))
         plan = plan_pod(apply_defaults(some, at.release), at, "Burstable")
         assert of_containers(plan, "memory.max") == [2 * GI, 2 * GI]
@@ -601,7 +588,7 @@ class TestReasons:
     ) -> None:
         nodes: list[Json] = [{}, {"capacity": 16 * GI, "allocatable": 15 * GI}]
         for each, policy, node, factor in product(PODS, POLICIES, nodes, (None, 0.9)):
-            at = memory_qos_settings(
+            at = node_settings(
                 release, gates={"MemoryQoS": on}, policy=policy, factor=factor, **node
             )
             for settings in all_settings(planned(each, at)):
@@ -613,11 +600,9 @@ class TestReasons:
                     text = "; ".join(because.steps)
                     assert all(mentions(text, given) for given in setting.inputs)
 
-    def test_a_reason_is_put_into_words_only_when_read(self) -> None:
+    def test_a_reason_is_put_into_words_only_when_asked_for(self) -> None:
         setting = (
-            planned(pod([box("1Gi", "2Gi")]), memory_qos_settings())
-            .containers[0]
-            .settings["memory.high"]
+            planned(pod([box("1Gi", "2Gi")]), node_settings()).containers[0].settings["memory.high"]
         )
         assert setting.inputs == (GI, 2 * GI, "limit", 0.9, 4096)
         assert setting.because.steps == (
@@ -626,9 +611,9 @@ class TestReasons:
             "rounded down to a page of 4096 bytes",
         )
 
-    def test_a_score_is_explained_with_its_share_and_the_smallest_container(self) -> None:
+    def test_a_score_is_reported_with_its_share_and_the_smallest_container(self) -> None:
         some = pod([box("2Gi")], init=[box("1Gi", sidecar=True)], resources=stanza("5Gi"))
-        plan = planned(some, memory_qos_settings(capacity=10 * GI))
+        plan = planned(some, node_settings(capacity=10 * GI))
         sidecar = plan.containers[0].settings["oom_score_adj"]
         assert sidecar.because.steps == (
             "request = 1Gi, capacity = 10Gi",
@@ -640,9 +625,7 @@ class TestReasons:
 
     def test_nothing_written_has_a_reason_too(self) -> None:
         setting: Setting = (
-            planned(pod([box("1Gi", "1Gi")]), memory_qos_settings())
-            .containers[0]
-            .settings["memory.high"]
+            planned(pod([box("1Gi", "1Gi")]), node_settings()).containers[0].settings["memory.high"]
         )
         assert setting.value is None
         assert setting.because.rule == "high/request-is-limit"
@@ -660,5 +643,5 @@ class TestReasons:
             (-1, "-1"),
         ],
     )
-    def test_bytes_are_spelled_exactly(self, amount: int, text: str) -> None:
+    def test_bytes_are_reported_exactly(self, amount: int, text: str) -> None:
         assert format_exact_bytes(amount) == text

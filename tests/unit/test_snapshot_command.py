@@ -91,7 +91,7 @@ def test_the_kubelets_configuration_may_be_given(tmp_path: Path) -> None:
     assert memqos("--pods", PODS, "--kubelet", f"{tmp_path}/none").returncode == 1
 
 
-def test_what_a_snapshot_leaves_out_on_purpose_is_listed_in_it_and_told_once(
+def test_what_a_snapshot_leaves_out_on_purpose_is_listed_in_it_and_reported_once(
     tmp_path: Path,
 ) -> None:
     """A real kubelet's configuration has some sixty-five such fields."""
@@ -102,8 +102,8 @@ def test_what_a_snapshot_leaves_out_on_purpose_is_listed_in_it_and_told_once(
     taken = memqos(
         *("--pods", PODS, "--kubelet", str(kubelet), "--out", str(file), "--cgroup-root", str(tree))
     )
-    told = [line for line in taken.stderr.splitlines() if "of no use here" in line]
-    assert [line.rpartition(": ")[2] for line in told] == ["65 fields, listed in the file's notes"]
+    lines = [line for line in taken.stderr.splitlines() if "of no use here" in line]
+    assert [line.rpartition(": ")[2] for line in lines] == ["65 fields, listed in the file's notes"]
     notes = json.loads(file.read_text())["notes"]
     assert any(note.endswith(", ".join(fields)) for note in notes)
     for command in ("plan", "doctor"):
@@ -150,7 +150,7 @@ def test_a_terminal_is_shown_what_goes_on() -> None:
 RECORDS = str(ROOT / "examples" / "records")
 
 
-def test_the_agents_records_are_in_it_unless_they_are_left_out() -> None:
+def test_the_agents_records_are_in_it_unless_they_are_excluded() -> None:
     held = json.loads(memqos("--pods", PODS, "--records", RECORDS).stdout)["records"]
     assert sorted(held) == sorted(os.listdir(RECORDS))
     for file, text in held.items():
@@ -185,7 +185,7 @@ def test_records_take_no_more_than_their_share_and_the_latest_come_first(tmp_pat
     assert len(encode_snapshot(held)) - len(encode_snapshot(node)) < 5 * size * 1.4 + 1000
 
 
-def test_records_of_others_are_noted_and_the_rest_is_told(
+def test_records_of_others_are_noted_and_the_rest_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(path: str) -> None:

@@ -135,6 +135,6 @@ class TestCheckpointVerify:
         done = memqos("numa", "checkpoint", "verify", "--snapshot", file, "-o", "json")
         assert (done.code, json.loads(done.out)["verdict"]) == (2, "drifted")
 
-    def test_is_told_one_state_at_a_time(self) -> None:
+    def test_is_reported_one_state_at_a_time(self) -> None:
         snapshot = ("--snapshot", str(NODES / "numa.json"))
         assert memqos("numa", "checkpoint", "verify", POD, *snapshot).code == WRONG_USAGE

@@ -18,7 +18,7 @@ def test_an_agent_outlives_churn_and_faults_and_needs_no_more_than_before() -> N
     check_flat(prints)
 
 
-def test_a_leak_in_any_part_of_it_is_told() -> None:
+def test_a_leak_in_any_part_of_it_is_reported() -> None:
     kept: list[int] = []
 
     def leak(node: Node) -> None:

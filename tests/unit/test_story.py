@@ -74,7 +74,7 @@ EPISODE = (
 )
 
 
-def test_an_episode_of_throttling_is_told_with_how_it_began_and_all_it_came_to() -> None:
+def test_an_episode_of_throttling_is_reported_with_how_it_began_and_all_it_came_to() -> None:
     found = chapter(*EPISODE)
     assert (found.kind, found.what) == ("throttled", "throttled for 1 min")
     assert found.evidence == (
@@ -167,7 +167,7 @@ def test_the_last_step_back_to_the_plan_is_told_once() -> None:
     assert kinds == [(15, "guarded"), (999, "changed")]
 
 
-def test_who_was_stuck_is_told_of_the_guard_unless_it_was_there() -> None:
+def test_who_was_stuck_is_reported_the_guard_unless_it_was_there() -> None:
     assert any("the guard" in remedy for remedy in chapter(*EPISODE).remedies)
     step = GuardRecord(
         15 * SECOND, kind="widen", old=486 * MI, new=492 * MI, step=1, steps=4, events=80, full=660
@@ -321,7 +321,7 @@ def test_page_cache_that_its_own_protection_kept_from_being_reclaimed_is_blamed(
     assert (counted.rule, counted.remedies) == (found.rule, found.remedies)
 
 
-def test_a_kill_on_the_whole_node_is_told_with_the_node() -> None:
+def test_a_kill_on_the_whole_node_is_reported_with_the_node() -> None:
     node = (PressureRecord(95 * SECOND, 40 * MI, 16 * GI, 400, 100),)
     found = chapter(kill(constraint="none", usage=None, limit=None), node=node)
     assert found.what.endswith("because the whole node was out of memory")
@@ -330,7 +330,7 @@ def test_a_kill_on_the_whole_node_is_told_with_the_node() -> None:
     )
 
 
-def test_a_kill_that_only_the_counters_tell_of_is_told_once() -> None:
+def test_a_kill_that_only_the_counters_tell_of_is_reported_once() -> None:
     found = chapter(level(0, 500), CountRecord(5 * SECOND, "oom_kill", 2))
     assert found.what == "killed by the kernel: 2 processes"
     assert "report was not read" in found.evidence[0]
@@ -350,12 +350,12 @@ def test_a_resize_says_what_has_changed_and_nothing_else() -> None:
     assert found.what == "resized in place: limit none → 1Gi"
 
 
-def test_values_set_by_others_are_told_as_such() -> None:
+def test_values_set_by_others_are_reported_as_such() -> None:
     found = chapter(WriteRecord(5, "memory.high", "1048576", "max", by="daemon-reload"))
     assert found.what == "somebody else (daemon-reload) set memory.high: 1Mi → max"
 
 
-def test_a_gap_in_the_record_is_told() -> None:
+def test_a_gap_in_the_record_is_reported() -> None:
     found = chapter(GapRecord(65 * SECOND, 5 * SECOND, "No space left on device", 12))
     assert found.what == "nothing could be recorded for 1 min: No space left on device"
     assert found.evidence == ("12 records lost, of this container or of others",)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.eventually import PATIENCE
 from tests.fakes.node import MI, memory_folder
-from tests.fakes.owned import KUBEPODS, OwnedNode
+from tests.fakes.owner_node import KUBEPODS, OwnedNode
 from tests.fakes.peer import Mood
 
 from memqos.errors import MemqosError, Unreachable

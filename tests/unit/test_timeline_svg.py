@@ -102,7 +102,7 @@ def crowded(count: int) -> Timeline:
     return Timeline("a/b c", "", (point(0, 1), point(200, 1)), (), marks)
 
 
-def test_of_many_happenings_each_kind_has_a_row_and_none_is_left_out() -> None:
+def test_of_many_happenings_each_kind_has_a_row_and_none_is_excluded() -> None:
     root = drawn(crowded(200))
     assert {f"mark {n}" for n in range(200)} <= set(hints(root))
     rows = [text for text in root.iter(f"{SVG}text") if text.text in get_args(MarkKind)]

@@ -31,7 +31,7 @@ def tree_of(node: dict[str, Any]) -> Tree:
     kubelet = kubelet_from(yaml.safe_load(node["kubelet_configuration"]), Release.of("1.38"))
     memory = int(str(node["meminfo"]).split("MemTotal:")[1].split()[0]) * 1024
     capacity = Capacity(cpu=2000, memory=memory)
-    settings = Settings(
+    node_settings = Settings(
         kubelet.release,
         kubelet.config.memory_throttling_factor,
         kubelet.config.policy,
@@ -39,7 +39,7 @@ def tree_of(node: dict[str, Any]) -> Tree:
         memory_allocatable=allocatable(capacity, kubelet.config, kubelet.release).enforced_memory,
     )
     pods = msgspec.convert(node["pods"]["items"], tuple[Pod, ...])
-    return plan_node(pods, settings, kubelet.config, capacity)
+    return plan_node(pods, node_settings, kubelet.config, capacity)
 
 
 @pytest.mark.parametrize("name", ["cgroupfs", "systemd", "numa"])

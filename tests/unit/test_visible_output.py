@@ -239,6 +239,7 @@ def test_a_name_that_was_typed_is_shown_as_it_was(tmp_path: Path) -> None:
 def test_what_an_api_server_says_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("memqos.host.apiserver.client.time.sleep", lambda seconds: None)
     with fake_api_server() as server:
         lead_to(server.url, tmp_path, monkeypatch)
         server.answers["/version"] = 200, {}, b'{"gitVersion": "v1.36.0"}'

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.commands import ROOT, memqos
 from tests.eventually import PATIENCE
-from tests.fakes.asking import with_openssl
+from tests.fakes.client import with_openssl
 from tests.fakes.kubelet import TlsFiles, self_signed
 from tests.fakes.reviews import UID, container, review
 
@@ -205,7 +205,7 @@ class TestAnAnswerOverTLS:
                 tls=lambda: certificate.context,
             )
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE):
                     await test(Client(listener, identity))
             finally:
                 await listener.close()
@@ -214,7 +214,7 @@ class TestAnAnswerOverTLS:
 
     def test_is_whole_every_time_over_one_connection(self, identity: TlsFiles) -> None:
         def ask(client: Client) -> None:
-            connection = HTTPSConnection(*client.address, context=client.trust, timeout=30)
+            connection = HTTPSConnection(*client.address, context=client.trust, timeout=PATIENCE)
             for _ in range(10):
                 connection.request("GET", "/large")
                 assert connection.getresponse().read() == bytes(self.SIZE)
@@ -278,7 +278,7 @@ def test_many_at_once_each_get_their_own_answer(identity: TlsFiles) -> None:
 
 
 class TestACertificate:
-    def test_is_taken_anew_once_its_files_change(self, tmp_path: Path) -> None:
+    def test_is_taken_again_once_its_files_change(self, tmp_path: Path) -> None:
         first = self_signed(tmp_path, "first", "IP:127.0.0.1")
         second = self_signed(tmp_path, "second", "IP:127.0.0.1")
         used = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
@@ -314,18 +314,18 @@ class TestACertificate:
 
         asyncio.run(run())
 
-    def test_that_is_missing_or_wrong_is_told_before_anything_listens(
+    def test_that_is_missing_or_wrong_is_reported_before_anything_listens(
         self, tmp_path: Path, identity: TlsFiles
     ) -> None:
-        def told(cert: Path, key: Path) -> str:
+        def refusal(cert: Path, key: Path) -> str:
             done = memqos("webhook", "--tls-cert", str(cert), "--tls-key", str(key))
             assert done.code == 1
             return done.err
 
-        assert "no such file" in told(tmp_path / "none.crt", identity.key)
+        assert "no such file" in refusal(tmp_path / "none.crt", identity.key)
         junk = tmp_path / "junk.pem"
         junk.write_text("junk")
-        assert "do not work together" in told(identity.cert, junk)
+        assert "do not work together" in refusal(identity.cert, junk)
 
 
 class TestAReload:

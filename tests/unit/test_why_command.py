@@ -38,7 +38,7 @@ def test_a_pod_is_asked_for_with_or_without_its_kind() -> None:
     assert why("pod/db-0", "-n", "shop") == why("db-0", "-n", "shop")
 
 
-def test_the_story_is_told_with_rules_and_what_prevents_it() -> None:
+def test_the_story_is_reported_with_rules_and_what_prevents_it() -> None:
     code, out, _ = why("pod/db-0", "-n", "shop")
     assert code == 0
     assert "rule min/protects-own-cache" in out
@@ -121,7 +121,7 @@ def test_telling_a_story_takes_no_event_loop() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_last_of_several_pods_of_one_name_is_told_of(tmp_path: Path) -> None:
+def test_the_last_of_several_pods_of_one_name_is_reported(tmp_path: Path) -> None:
     from memqos.record.format import EvictionRecord, Subject
 
     recorder = RecordWriter(str(tmp_path))
@@ -261,16 +261,16 @@ def test_records_of_a_pod_that_runs_end_with_the_look_of_the_snapshot(tmp_path: 
     recorder.flush()
     with_records(file, str(tmp_path / "records"))
     asked = ("why", name, container, "-n", namespace, "--snapshot", file)
-    (told,) = memqos(*asked, "-o", "json").data["containers"]
+    (container,) = memqos(*asked, "-o", "json").data["containers"]
     # What the status calls OOMKilled is the kill that is recorded.
-    assert [chapter["what"] for chapter in told["chapters"]] == [
+    assert [chapter["what"] for chapter in container["chapters"]] == [
         "killed by the kernel: java (pid 7), because the container's memory limit was reached"
     ]
-    assert (told["until"], told["notes"]) == ("2026-03-02T10:05:00.000Z", [])
+    assert (container["until"], container["notes"]) == ("2026-03-02T10:05:00.000Z", [])
     assert memqos(*asked, "-o", "svg").out.startswith("<svg")
 
 
-def test_records_in_a_snapshot_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
+def test_records_in_a_snapshot_that_make_no_sense_are_skipped(tmp_path: Path) -> None:
     file = snapshot(tmp_path)
     namespace, name = (tmp_path / "name").read_text().split()
     data = msgspec.json.decode(Path(file).read_bytes())

@@ -93,7 +93,9 @@ def chapters(done: Done) -> list[tuple[str, str]]:
 
 
 class TestWithoutARecord:
-    def test_a_kill_is_told_with_what_would_have_prevented_it(self, server: FakeApiServer) -> None:
+    def test_a_kill_is_reported_with_what_would_have_prevented_it(
+        self, server: FakeApiServer
+    ) -> None:
         put(server, {"name": "api", "restartCount": 3, "lastState": {"terminated": KILLED}})
         done = why()
         assert done.code == 0
@@ -118,7 +120,7 @@ class TestWithoutARecord:
         put(server, {"name": "api", "state": {"terminated": ended}})
         assert "nothing happened" in why().out
 
-    def test_an_eviction_is_told_once(self, server: FakeApiServer) -> None:
+    def test_an_eviction_is_reported_once(self, server: FakeApiServer) -> None:
         chosen = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -134,7 +136,7 @@ class TestWithoutARecord:
         assert evicted["rule"] == "eviction/rank"
         assert evicted["evidence"][0] == EVICTION
 
-    def test_a_resize_that_waits_is_told(self, server: FakeApiServer) -> None:
+    def test_a_resize_that_waits_is_reported(self, server: FakeApiServer) -> None:
         pending = {
             "type": "PodResizePending",
             "status": "True",
@@ -410,7 +412,7 @@ class TestWhatIsNotAllowed:
         assert "jane may not get pods in namespace shop (403)" in done.err
         assert 'resources: ["pods"]' in done.err
 
-    def test_the_pod_is_told_of_without_its_events(self, server: FakeApiServer) -> None:
+    def test_the_pod_is_reported_without_its_events(self, server: FakeApiServer) -> None:
         server.forbidden = {("GET", "events")}
         put(server, {"name": "api", "lastState": {"terminated": KILLED}})
         done = why()

@@ -82,7 +82,7 @@ def test_the_owners_are_mounted_once_their_comment_is_taken_away(tmp_path: Path)
     assert mounts["owners"] - mounts["enforce"] == {"/run/dbus", "/run/systemd", "/run/containerd"}
 
 
-def test_the_image_is_built_anew_when_what_goes_into_it_changes(
+def test_the_image_is_built_again_when_what_goes_into_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deployment, "PROJECT", tmp_path)
@@ -142,18 +142,18 @@ def without_mke2fs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_mke2fs")
 @pytest.mark.parametrize(
-    ("user", "told"),
+    ("user", "advice"),
     [
         (0, "get them with: make vm-tools"),
         (1000, "only root may install packages. As root run: make vm-tools"),
     ],
 )
 def test_missing_tools_are_named_with_the_command_that_gets_them(
-    user: int, told: str, monkeypatch: pytest.MonkeyPatch
+    user: int, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: user)
     assert tools.missing() == ["e2fsprogs"]
-    assert tools.obstacle_to_booting() == (f"the virtual machines need e2fsprogs; {told}")
+    assert tools.obstacle_to_booting() == (f"the virtual machines need e2fsprogs; {advice}")
 
 
 @pytest.mark.usefixtures("without_mke2fs")
@@ -169,9 +169,11 @@ def test_who_may_not_install_them_is_told_who_may(
 
 def test_who_may_not_build_the_image_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    told = tools.obstacle_to_building(Path("/home/me/.cache/memqos-vm"))
-    assert told is not None
-    assert told.endswith("As root run, once: make test MEMQOS_VM_CACHE=/home/me/.cache/memqos-vm")
+    obstacle = tools.obstacle_to_building(Path("/home/me/.cache/memqos-vm"))
+    assert obstacle is not None
+    assert obstacle.endswith(
+        "As root run, once: make test MEMQOS_VM_CACHE=/home/me/.cache/memqos-vm"
+    )
 
 
 def test_the_guest_gets_the_pinned_packages_that_tests_need_and_no_more() -> None:

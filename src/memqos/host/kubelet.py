@@ -166,6 +166,8 @@ class KubeletEndpoint:
     def _socket(self) -> "socket.socket":
         import socket
 
+        if self._is_cancelled:
+            raise ConnectionAbortedError("broken off")
         address = self._address.host, self._address.port
         return socket.create_connection(address, timeout=self._timeout)
 

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
-from tests.fakes.asking import client, refusal, with_openssl
+from tests.fakes.client import client, refusal, with_openssl
 from tests.fakes.kubelet import TlsFiles, self_signed
 
 from memqos.errors import InputError, Unreachable
@@ -49,15 +49,15 @@ class TestCredentials:
     def test_a_token_is_shown_to_a_server_that_is_trusted(
         self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
-        asked = client(secure, User(token="first"), certificate_authority=str(identity.cert))
-        assert list_objects(asked, POD_RESOURCE).items == []
+        api = client(secure, User(token="first"), certificate_authority=str(identity.cert))
+        assert list_objects(api, POD_RESOURCE).items == []
 
     def test_the_authority_may_stand_in_the_kubeconfig(
         self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         data = base64.b64encode(identity.cert.read_bytes()).decode()
-        asked = client(secure, User(token="first"), certificate_authority_data=data)
-        assert list_objects(asked, POD_RESOURCE).items == []
+        api = client(secure, User(token="first"), certificate_authority_data=data)
+        assert list_objects(api, POD_RESOURCE).items == []
 
     def test_a_server_that_is_not_trusted_learns_nothing(self, secure: FakeApiServer) -> None:
         text = refusal(lambda: list_objects(client(secure, User(token="first")), POD_RESOURCE))
@@ -65,8 +65,8 @@ class TestCredentials:
         assert secure.asked == []
 
     def test_unless_the_kubeconfig_says_not_to_look(self, secure: FakeApiServer) -> None:
-        asked = client(secure, User(token="first"), insecure_skip_tls_verify=True)
-        assert list_objects(asked, POD_RESOURCE).items == []
+        api = client(secure, User(token="first"), insecure_skip_tls_verify=True)
+        assert list_objects(api, POD_RESOURCE).items == []
 
     def test_the_certificate_may_be_for_another_name(
         self, secure: FakeApiServer, identity: TlsFiles
@@ -83,11 +83,11 @@ class TestCredentials:
         file = tmp_path / "token"
         file.write_text("first\n")
         user = User(token_file=str(file))
-        asked = client(secure, user, certificate_authority=str(identity.cert))
-        list_objects(asked, POD_RESOURCE)
+        api = client(secure, user, certificate_authority=str(identity.cert))
+        list_objects(api, POD_RESOURCE)
         file.write_text("second")
         secure.tokens = {"first", "second"}
-        list_objects(asked, POD_RESOURCE)
+        list_objects(api, POD_RESOURCE)
         assert [each.headers["Authorization"] for each in secure.asked] == [
             "Bearer first",
             "Bearer second",
@@ -99,10 +99,8 @@ class TestCredentials:
         file = tmp_path / "token"
         file.write_text("stale")
         user = User(token_file=str(file))
-        asked = client(secure, user, certificate_authority=str(identity.cert))
-        assert "it does not know who asks (401)" in refusal(
-            lambda: list_objects(asked, POD_RESOURCE)
-        )
+        api = client(secure, user, certificate_authority=str(identity.cert))
+        assert "it does not know who asks (401)" in refusal(lambda: list_objects(api, POD_RESOURCE))
         assert len(secure.asked) == 2
 
     def test_a_watch_outlives_the_token_it_began_with(
@@ -111,9 +109,9 @@ class TestCredentials:
         file = tmp_path / "token"
         file.write_text("first")
         user = User(token_file=str(file))
-        asked = client(secure, user, certificate_authority=str(identity.cert))
+        api = client(secure, user, certificate_authority=str(identity.cert))
         pace = WatchTimings(watch=(1, 1), short=0.0, slowness=0.01)
-        watch = Reflector(asked, POD_RESOURCE, timings=pace)
+        watch = Reflector(api, POD_RESOURCE, timings=pace)
         watch.start()
         try:
             watch.wait(PATIENCE)
@@ -139,8 +137,8 @@ class TestCredentials:
                 client_key_data=base64.b64encode(jane.key.read_bytes()).decode(),
             )
             for user in (of_files, inline):
-                asked = client(server, user, certificate_authority=str(identity.cert))
-                assert list_objects(asked, POD_RESOURCE).items == []
+                api = client(server, user, certificate_authority=str(identity.cert))
+                assert list_objects(api, POD_RESOURCE).items == []
 
     def test_one_that_was_replaced_is_shown_from_the_next_request_on(
         self, identity: TlsFiles, tmp_path: Path
@@ -150,14 +148,14 @@ class TestCredentials:
         both.write_bytes(joe.cert.read_bytes() + joe.key.read_bytes())
         with fake_api_server(identity, clients=jane.cert) as server:
             user = User(client_certificate=str(both), client_key=str(both))
-            asked = client(server, user, certificate_authority=str(identity.cert))
+            api = client(server, user, certificate_authority=str(identity.cert))
             with pytest.raises(Unreachable):
-                list_objects(asked, POD_RESOURCE)
+                list_objects(api, POD_RESOURCE)
             # Another file, as whoever renews it puts there: two writes may have the same time.
             fresh = both.with_suffix(".new")
             fresh.write_bytes(jane.cert.read_bytes() + jane.key.read_bytes())
             fresh.replace(both)
-            assert list_objects(asked, POD_RESOURCE).items == []
+            assert list_objects(api, POD_RESOURCE).items == []
 
     @pytest.mark.parametrize(
         ("user", "said"),
@@ -172,12 +170,12 @@ class TestCredentials:
     def test_what_is_no_credential_is_refused(
         self, secure: FakeApiServer, identity: TlsFiles, user: User, said: str
     ) -> None:
-        asked = client(secure, user, certificate_authority=str(identity.cert))
-        assert said in refusal(lambda: list_objects(asked, POD_RESOURCE))
+        api = client(secure, user, certificate_authority=str(identity.cert))
+        assert said in refusal(lambda: list_objects(api, POD_RESOURCE))
 
     def test_an_authority_that_cannot_be_read_is_named(self, secure: FakeApiServer) -> None:
-        asked = client(secure, certificate_authority="/none/ca.crt")
-        assert refusal(lambda: list_objects(asked, POD_RESOURCE)).startswith("/none/ca.crt: ")
+        api = client(secure, certificate_authority="/none/ca.crt")
+        assert refusal(lambda: list_objects(api, POD_RESOURCE)).startswith("/none/ca.crt: ")
 
     def test_somebody_may_ask_in_anothers_name(
         self, secure: FakeApiServer, identity: TlsFiles
@@ -206,12 +204,12 @@ class TestCredentials:
     def test_a_value_no_header_may_have_is_refused_and_not_quoted(
         self, secure: FakeApiServer, identity: TlsFiles, user: User, field: str
     ) -> None:
-        asked = client(secure, user, certificate_authority=str(identity.cert))
+        api = client(secure, user, certificate_authority=str(identity.cert))
         with pytest.raises(InputError) as caught:
-            list_objects(asked, POD_RESOURCE)
+            list_objects(api, POD_RESOURCE)
         assert caught.value.field == field
         assert not re.search("s.c\\s*ret", "".join(traceback.format_exception(caught.value)))
-        watch = Reflector(asked, POD_RESOURCE, timings=WatchTimings(slowness=0.01))
+        watch = Reflector(api, POD_RESOURCE, timings=WatchTimings(slowness=0.01))
         watch.start()
         try:
             with pytest.raises(InputError) as caught:
@@ -235,9 +233,9 @@ class TestCredentials:
     ) -> None:
         secure.tokens = None
         user = User(token="secret")
-        asked = client(secure, user, certificate_authority=str(identity.cert))
+        api = client(secure, user, certificate_authority=str(identity.cert))
         secure.answers["/api/v1/pods"] = (400, {}, b"Authorization: Bearer secret, was that you?")
-        text = refusal(lambda: list_objects(asked, POD_RESOURCE))
+        text = refusal(lambda: list_objects(api, POD_RESOURCE))
         assert "was that you?" in text
         assert "secret" not in text
 
@@ -256,9 +254,9 @@ class TestCredentials:
     ) -> None:
         secure.tokens = None
         user = User(username="jane", password="secret µ")
-        asked = client(secure, user, certificate_authority=str(identity.cert))
+        api = client(secure, user, certificate_authority=str(identity.cert))
         secure.answers["/api/v1/pods"] = (400, {}, f"{echo}, was that you?".encode())
-        text = refusal(lambda: list_objects(asked, POD_RESOURCE))
+        text = refusal(lambda: list_objects(api, POD_RESOURCE))
         assert "was that you?" in text
         assert not re.search("secret|amFuZT|c2Vjc", text)
 
@@ -267,12 +265,12 @@ class TestCredentials:
     ) -> None:
         secure.tokens = None
         file = tmp_path / "token"
-        asked = client(secure, User(token_file=str(file)), certificate_authority=str(identity.cert))
+        api = client(secure, User(token_file=str(file)), certificate_authority=str(identity.cert))
         for number in range(3):
             file.write_text(f"secret-{number}")
-            list_objects(asked, POD_RESOURCE)
+            list_objects(api, POD_RESOURCE)
         secure.answers["/api/v1/pods"] = (400, {}, b"secret-0, secret-1 or secret-2?")
-        text = refusal(lambda: list_objects(asked, POD_RESOURCE))
+        text = refusal(lambda: list_objects(api, POD_RESOURCE))
         assert text.partition(": …")[2].startswith(", … or …?")
 
     def test_nor_a_part_of_one_where_a_message_is_cut(
@@ -280,20 +278,20 @@ class TestCredentials:
     ) -> None:
         secure.tokens = None
         token = "secret" * 2000
-        asked = client(secure, User(token=token), certificate_authority=str(identity.cert))
+        api = client(secure, User(token=token), certificate_authority=str(identity.cert))
         for body in (f"{'x' * 290}{token}", f"{token} " * 9):
             secure.answers["/api/v1/pods"] = (400, {}, body.encode())
-            assert "secret" not in refusal(lambda: list_objects(asked, POD_RESOURCE))
+            assert "secret" not in refusal(lambda: list_objects(api, POD_RESOURCE))
 
     def test_nor_what_a_decoder_quotes(self, secure: FakeApiServer, identity: TlsFiles) -> None:
-        asked = client(secure, User(token="first"), certificate_authority=str(identity.cert))
+        api = client(secure, User(token="first"), certificate_authority=str(identity.cert))
 
         class Enumerated(msgspec.Struct):
             state: Literal["known"]
 
         body = b'{"items": [{"state": "Bearer first"}]}'
         secure.answers["/api/v1/pods"] = (200, {}, body)
-        text = refusal(lambda: list_objects(asked, ApiResource("", "v1", "pods", Enumerated)))
+        text = refusal(lambda: list_objects(api, ApiResource("", "v1", "pods", Enumerated)))
         assert "is not what was asked for (Invalid enum value" in text
         assert "first" not in text
 
@@ -316,9 +314,9 @@ class TestCredentials:
             metadata: ObjectMeta
             state: Literal["known"]
 
-        asked = client(secure, User(token="first"), certificate_authority=str(identity.cert))
+        api = client(secure, User(token="first"), certificate_authority=str(identity.cert))
         watch = Reflector(
-            asked, ApiResource("", "v1", "pods", Enumerated), timings=WatchTimings(slowness=100)
+            api, ApiResource("", "v1", "pods", Enumerated), timings=WatchTimings(slowness=100)
         )
         secure.pods.put({"metadata": {"name": "first"}, "state": "known"})
         watch.start()
@@ -333,25 +331,25 @@ class TestCredentials:
 
     @pytest.mark.parametrize("server", ["https://jane:secret@127.0.0.1:1", "jane:secret@x"])
     def test_nor_the_user_in_an_address(self, server: str) -> None:
-        asked = ClusterAccess(Cluster(server=server), User(), "a test")
-        assert "secret" not in refusal(lambda: list_objects(ApiClient(asked), POD_RESOURCE))
+        api = ClusterAccess(Cluster(server=server), User(), "a test")
+        assert "secret" not in refusal(lambda: list_objects(ApiClient(api), POD_RESOURCE))
 
     def test_a_short_password_leaves_messages_readable(
         self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         secure.tokens = None
         user = User(username="a", password="b")
-        asked = client(secure, user, certificate_authority=str(identity.cert))
+        api = client(secure, user, certificate_authority=str(identity.cert))
         secure.answers["/api/v1/pods"] = (400, {}, b"a bad user:b")
         assert "400 to list pods: a bad user:… – look" in refusal(
-            lambda: list_objects(asked, POD_RESOURCE)
+            lambda: list_objects(api, POD_RESOURCE)
         )
 
     def test_secrets_are_not_shown(self) -> None:
-        asked = ClusterAccess(
+        api = ClusterAccess(
             Cluster(server="https://x"), User(token="secret", password="secret"), "k"
         )
-        assert "secret" not in repr(asked)
+        assert "secret" not in repr(api)
 
 
 @with_openssl
@@ -385,7 +383,7 @@ class TestPlugins:
         head = f'"apiVersion":"client.authentication.k8s.io/{version}","kind":"ExecCredential"'
         return f'cat <<END\n{{{head},"status":{{{status}}}}}\nEND'
 
-    def asked(
+    def client_with(
         self, secure: FakeApiServer, identity: TlsFiles, user: User, folder: Path, **cluster: Any
     ) -> ApiClient:
         there = Cluster(server=secure.url, certificate_authority=str(identity.cert), **cluster)
@@ -401,9 +399,9 @@ class TestPlugins:
         user = self.plugin(
             tmp_path, self.printing(f'"token":"printed-$n","expirationTimestamp":"{later}"')
         )
-        asked = self.asked(secure, identity, user, tmp_path)
+        api = self.client_with(secure, identity, user, tmp_path)
         for _ in range(3):
-            list_objects(asked, POD_RESOURCE)
+            list_objects(api, POD_RESOURCE)
         assert self.runs(tmp_path) == 1
 
     def test_then_it_is_run_again(
@@ -413,20 +411,20 @@ class TestPlugins:
         user = self.plugin(
             tmp_path, self.printing(f'"token":"printed-1","expirationTimestamp":"{past}"')
         )
-        asked = self.asked(secure, identity, user, tmp_path)
-        list_objects(asked, POD_RESOURCE)
+        api = self.client_with(secure, identity, user, tmp_path)
+        list_objects(api, POD_RESOURCE)
         once = self.runs(tmp_path)
-        list_objects(asked, POD_RESOURCE)
+        list_objects(api, POD_RESOURCE)
         assert self.runs(tmp_path) > once
 
     def test_and_when_the_server_no_longer_takes_it(
         self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         user = self.plugin(tmp_path, self.printing('"token":"printed-$n"', "v1"))
-        asked = self.asked(secure, identity, user, tmp_path)
-        list_objects(asked, POD_RESOURCE)
+        api = self.client_with(secure, identity, user, tmp_path)
+        list_objects(api, POD_RESOURCE)
         secure.tokens = {"printed-2"}
-        list_objects(asked, POD_RESOURCE)
+        list_objects(api, POD_RESOURCE)
         assert self.runs(tmp_path) == 2
 
     def test_it_may_print_a_certificate(self, identity: TlsFiles, tmp_path: Path) -> None:
@@ -438,7 +436,8 @@ class TestPlugins:
         )
         with fake_api_server(identity, clients=jane.cert) as server:
             assert (
-                list_objects(self.asked(server, identity, user, tmp_path), POD_RESOURCE).items == []
+                list_objects(self.client_with(server, identity, user, tmp_path), POD_RESOURCE).items
+                == []
             )
 
     def test_it_is_told_what_it_needs(
@@ -451,7 +450,8 @@ class TestPlugins:
         )  # fmt: skip
         extension = {"name": "client.authentication.k8s.io/exec", "extension": {"realm": "x"}}
         list_objects(
-            self.asked(secure, identity, user, tmp_path, extensions=(extension,)), POD_RESOURCE
+            self.client_with(secure, identity, user, tmp_path, extensions=(extension,)),
+            POD_RESOURCE,
         )
         info = json.loads((tmp_path / "info").read_text())
         assert info["spec"]["interactive"] is False
@@ -469,12 +469,12 @@ class TestPlugins:
             (printing('"clientCertificateData":"x"'), "without its key"),
         ],
     )  # fmt: skip
-    def test_what_goes_wrong_with_it_is_told(
+    def test_what_goes_wrong_with_it_is_reported(
         self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path, body: str, said: str
     ) -> None:
         user = self.plugin(tmp_path, body)
         text = refusal(
-            lambda: list_objects(self.asked(secure, identity, user, tmp_path), POD_RESOURCE)
+            lambda: list_objects(self.client_with(secure, identity, user, tmp_path), POD_RESOURCE)
         )
         assert said in text
         assert secure.asked == []
@@ -484,12 +484,12 @@ class TestPlugins:
     ) -> None:
         key = "-----BEGIN PRIVATE KEY-----\nMIIsecret\nMIIsecret\n-----END PRIVATE KEY-----"
         past = "2020-01-01T00:00:00Z"
-        told = self.printing(f'"token":"printed-1","expirationTimestamp":"{past}"')
+        answer = self.printing(f'"token":"printed-1","expirationTimestamp":"{past}"')
         filler = "x" * 295
         complaint = f"echo 'printed-1 {key} eyJhbGciOiJub25l.secret printed-1{filler}' >&2; exit 1"
-        user = self.plugin(tmp_path, f"[ $n = 1 ] || {{ {complaint}\n}}\n{told}")
-        asked = self.asked(secure, identity, user, tmp_path)
-        text = refusal(lambda: list_objects(asked, POD_RESOURCE))
+        user = self.plugin(tmp_path, f"[ $n = 1 ] || {{ {complaint}\n}}\n{answer}")
+        api = self.client_with(secure, identity, user, tmp_path)
+        text = refusal(lambda: list_objects(api, POD_RESOURCE))
         assert f"… … …{filler}" in text
         assert not re.search("secret|printed|inted-1|ted-1", text)
 
@@ -498,7 +498,7 @@ class TestPlugins:
     ) -> None:
         user = self.plugin(tmp_path, self.printing('"token":"sec\\\\nret"'))
         text = refusal(
-            lambda: list_objects(self.asked(secure, identity, user, tmp_path), POD_RESOURCE)
+            lambda: list_objects(self.client_with(secure, identity, user, tmp_path), POD_RESOURCE)
         )
         assert "this is not a token" in text
         assert "sec" not in text
@@ -508,7 +508,7 @@ class TestPlugins:
     ) -> None:
         user = self.plugin(tmp_path, "", command="no-such-plugin", installHint="brew install it")
         text = refusal(
-            lambda: list_objects(self.asked(secure, identity, user, tmp_path), POD_RESOURCE)
+            lambda: list_objects(self.client_with(secure, identity, user, tmp_path), POD_RESOURCE)
         )
         assert "does not start" in text
         assert text.endswith("brew install it")
@@ -518,7 +518,7 @@ class TestPlugins:
     ) -> None:
         user = self.plugin(tmp_path, "", apiVersion="client.authentication.k8s.io/v1alpha1")
         assert "upgrade the plugin" in refusal(
-            lambda: list_objects(self.asked(secure, identity, user, tmp_path), POD_RESOURCE)
+            lambda: list_objects(self.client_with(secure, identity, user, tmp_path), POD_RESOURCE)
         )
         assert not (tmp_path / "ran").exists()
 
@@ -529,7 +529,9 @@ class TestPlugins:
         with open(os.devnull) as nobody, pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.stdin", nobody)
             assert "terminal" in refusal(
-                lambda: list_objects(self.asked(secure, identity, user, tmp_path), POD_RESOURCE)
+                lambda: list_objects(
+                    self.client_with(secure, identity, user, tmp_path), POD_RESOURCE
+                )
             )
 
 
@@ -538,10 +540,10 @@ class TestProxies:
         return proxy_of(ClusterAccess(Cluster(server=server), User(), "a test"), environment)
 
     def test_the_kubeconfig_comes_before_the_environment(self) -> None:
-        asked = ClusterAccess(
+        api = ClusterAccess(
             Cluster(server="https://api", proxy_url="http://mine:3128"), User(), "k"
         )
-        assert proxy_of(asked, {"HTTPS_PROXY": "http://other"}) == "http://mine:3128"
+        assert proxy_of(api, {"HTTPS_PROXY": "http://other"}) == "http://mine:3128"
 
     @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy"])
     def test_the_environment_names_one(self, name: str) -> None:
@@ -575,24 +577,24 @@ class TestProxies:
 
     @pytest.mark.parametrize("url", ["socks5://p:1080", "://", "http://"])
     def test_what_cannot_be_used_is_refused(self, url: str) -> None:
-        asked = ClusterAccess(Cluster(server="https://api", proxy_url=url), User(), "k")
-        assert "proxies of http:// and https:// can" in refusal(lambda: proxy_of(asked, {}))
+        api = ClusterAccess(Cluster(server="https://api", proxy_url=url), User(), "k")
+        assert "proxies of http:// and https:// can" in refusal(lambda: proxy_of(api, {}))
 
     @with_openssl
     def test_a_request_goes_through_it(self, identity: TlsFiles) -> None:
-        with fake_api_server(identity) as server, tunnel() as (url, asked):
+        with fake_api_server(identity) as server, tunnel() as (url, heads):
             through = client(
                 server, proxy_url=url.replace("//", "//me:pass@"),
                 certificate_authority=str(identity.cert),
             )  # fmt: skip
             assert list_objects(through, POD_RESOURCE).items == []
             through.close()
-        (head,) = asked
+        (head,) = heads
         assert head.startswith(f"CONNECT {server.url.removeprefix('https://')} ")
         assert base64.b64encode(b"me:pass").decode() in head
 
     @with_openssl
-    def test_one_that_is_not_there_is_told_of(self, identity: TlsFiles) -> None:
+    def test_one_that_is_not_there_is_reported(self, identity: TlsFiles) -> None:
         with fake_api_server(identity) as server:
             through = client(server, proxy_url="http://127.0.0.1:1")
             assert "the proxy does not let through" in refusal(
@@ -703,7 +705,7 @@ contexts:
             ("{tokenFile: token, ", "{auth-provider: {name: gcp}, ", "as an exec plugin"),
         ],
     )
-    def test_what_is_wrong_is_told_with_its_place(
+    def test_what_is_wrong_is_reported_with_its_place(
         self, tmp_path: Path, old: str, new: str, said: str
     ) -> None:
         file = self.put(tmp_path / "config", self.CONFIG.replace(old, new))

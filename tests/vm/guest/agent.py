@@ -115,7 +115,7 @@ class BareNode(Agent):
         kubepods.child("besteffort")
 
 
-def asked(path: str, port: int = PORT) -> tuple[int, str]:
+def get_page(path: str, port: int = PORT) -> tuple[int, str]:
     """What an agent answers at its port; 0 where there is none."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
@@ -128,7 +128,7 @@ def asked(path: str, port: int = PORT) -> tuple[int, str]:
 
 def metric(name: str) -> float:
     """A metric by its name and labels."""
-    _, page = asked("/metrics")
+    _, page = get_page("/metrics")
     (found,) = re.findall(rf"^{re.escape(name)} (\S+)$", page, re.MULTILINE)
     return float(found)
 

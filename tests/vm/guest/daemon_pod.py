@@ -182,11 +182,11 @@ class DaemonPod:
             "metadata.uid": self.uid,
         }
         host, _, port = self._cluster.url.rpartition("/")[2].partition(":")
-        told = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+        environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
         for each in self.declared["env"]:
             source = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            told[each["name"]] = each["value"] if source is None else fields[source]
-        return told
+            environment[each["name"]] = each["value"] if source is None else fields[source]
+        return environment
 
     def _resources(self) -> Object:
         resources = self.declared["resources"]

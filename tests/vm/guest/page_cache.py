@@ -4,7 +4,7 @@ import resource
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.builders import box, memory_qos_settings, planned, pod
+from tests.builders import box, node_settings, planned, pod
 from tests.eventually import eventually
 from tests.vm.guest.support import MI, Cgroup, protection_is_recursive
 
@@ -58,7 +58,7 @@ def measured(root: Cgroup, placement: Placement | None, folder: Path, times: int
     read, kills = program.steps, pod_.events()["oom_kill"]
     other.cache(folder / "other", LIMIT)
     before = container.number("memory.current")
-    at_own_limit, node_short = _held(node, "/kubepods/pod"), _held(node, "/")
+    at_own_limit, node_short = _bytes_in(node, "/kubepods/pod"), _bytes_in(node, "/")
     _run_short(node, keep=LIMIT + SLACK)
     return Figures(
         read,
@@ -76,7 +76,7 @@ def _files(placement: Placement | None) -> tuple[dict[str, int], dict[str, int]]
     """What the plan writes to a Guaranteed pod's cgroup and to its container's."""
     if placement is None:
         return {"memory_min": 0}, {"memory_min": 0}
-    at = memory_qos_settings("1.38", policy="TieredReservation", placement=placement)
+    at = node_settings("1.38", policy="TieredReservation", placement=placement)
     plan = planned(pod([box(str(LIMIT), str(LIMIT), cpu=("1", "1"))]), at)
     return _minimum(plan.settings), _minimum(plan.containers[0].settings)
 
@@ -87,7 +87,7 @@ def _minimum(settings: FileSettings) -> dict[str, int]:
     return {"memory_min": value}
 
 
-def _held(node: Cgroup, target: str) -> int:
+def _bytes_in(node: Cgroup, target: str) -> int:
     """What of the container's memory the kernel holds off when the target is short."""
     paths = ("kubepods", "kubepods/pod", "kubepods/pod/pause", "kubepods/pod/container", "other")
     claims = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.eventually import eventually
 from tests.vm.guest.agent import Agent, BareNode
-from tests.vm.guest.owned import dropins, number, scope, systemctl, text
+from tests.vm.guest.owner_node import dropins, number, scope, systemctl, text
 from tests.vm.guest.runtime import make_cgroups, remove_cgroup
 from tests.vm.guest.support import MI, ROOT, Cgroup
 from tests.vm.harness.topology import Topology

@@ -12,7 +12,7 @@ import pytest
 from tests.eventually import eventually
 from tests.vm.guest.agent import Agent
 from tests.vm.guest.kubelet import HIGH, LOW, high, manifest
-from tests.vm.guest.owned import dropins, number, systemctl, text
+from tests.vm.guest.owner_node import dropins, number, systemctl, text
 from tests.vm.guest.runtime import Containerd, RunningPod, make_cgroups
 from tests.vm.guest.support import MI, ROOT
 from tests.vm.harness.topology import Topology

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.eventually import eventually
 from tests.vm.guest.agent import Agent
-from tests.vm.guest.owned import Memqos, number, systemctl, text
+from tests.vm.guest.owner_node import Memqos, number, systemctl, text
 from tests.vm.guest.runtime import Containerd, RunningPod
 from tests.vm.guest.support import MI
 from tests.vm.harness.topology import Topology

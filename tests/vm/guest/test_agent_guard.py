@@ -84,8 +84,8 @@ class Node(BareNode):
 
     def chapters(self, pod: str, *more: str) -> list[dict[str, Any]]:
         asked = more or ("--records", str(self.records))
-        (told,) = json.loads(self.why(pod, *asked, "-o", "json"))["containers"]
-        chapters: list[dict[str, Any]] = told["chapters"]
+        (container,) = json.loads(self.why(pod, *asked, "-o", "json"))["containers"]
+        chapters: list[dict[str, Any]] = container["chapters"]
         return chapters
 
 
@@ -123,16 +123,16 @@ def test_who_cannot_progress_is_let_on_and_reined_in_when_that_has_passed(node: 
     eventually("all is recorded", lambda: len(node.heights("grower", "narrow")) == top)
     assert node.heights("grower", "widen") == STEPS[1 : top + 1]
     assert node.heights("grower", "narrow") == STEPS[:top][::-1]
-    told = node.chapters("grower")
-    assert [each["what"].split()[2] for each in told if each["kind"] == "guarded"] == [
+    chapters = node.chapters("grower")
+    assert [each["what"].split()[2] for each in chapters if each["kind"] == "guarded"] == [
         "widened",
         "narrowed",
     ]
-    assert any(each["kind"] == "throttled" for each in told)
+    assert any(each["kind"] == "throttled" for each in chapters)
     assert "changed by others" not in node.log()
 
 
-def test_the_story_of_a_leak_is_told_live_afterwards_and_elsewhere(node: Node) -> None:
+def test_the_story_of_a_leak_is_reported_live_afterwards_and_elsewhere(node: Node) -> None:
     node.run_pod("bystander")
     node.start()
     pod = node.run_pod("leaker")
@@ -163,7 +163,7 @@ def test_the_story_of_a_leak_is_told_live_afterwards_and_elsewhere(node: Node) -
     assert "killed" in node.why("leaker", "--snapshot", snapshot, "-o", "svg")
 
 
-def test_page_cache_that_its_own_protection_keeps_is_told_as_such(
+def test_page_cache_that_its_own_protection_keeps_is_reported_as_such(
     node: Node, tmp_path: Path
 ) -> None:
     node.start()
@@ -257,11 +257,11 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(node: Node, small_disk
     filler.unlink()
     eventually("it is recorded again", lambda: node.metric("memqos_recording") == 1)
     eventually("the log says that too", lambda: "recording goes on" in node.log())
-    told = node.chapters("grower")
-    (gap,) = [each for each in told if each["kind"] == "gap"]
+    chapters = node.chapters("grower")
+    (gap,) = [each for each in chapters if each["kind"] == "gap"]
     assert "No space left on device" in gap["what"]
     # What happened meanwhile had waited in memory.
-    assert any(each["kind"] == "guarded" for each in told)
+    assert any(each["kind"] == "guarded" for each in chapters)
 
 
 def _is_the_story_of_a_leak(chapters: list[dict[str, Any]], pid: int) -> None:

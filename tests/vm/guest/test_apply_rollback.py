@@ -143,7 +143,7 @@ class TestAPlannedNode:
 
 
 class TestAWrite:
-    def test_that_is_refused_is_told_and_the_rest_goes_on(
+    def test_that_is_refused_is_reported_and_the_rest_goes_on(
         self, writer: Writer, cgroup: Cgroup
     ) -> None:
         kubepods = cgroup.child("kubepods")

@@ -42,8 +42,8 @@ class Shell:
     def __init__(self, node: Node, folder: Path) -> None:
         self.node = node
         self._journal = ("--journal", str(folder / "journal"))
-        terms = ("--kubelet", str(node.kubelet), "--release", RELEASE)
-        self._terms = ("--pods", str(node.pods), *terms)
+        flags = ("--kubelet", str(node.kubelet), "--release", RELEASE)
+        self._terms = ("--pods", str(node.pods), *flags)
 
     def plan(self, *arguments: str) -> Said:
         return memqos("plan", *arguments, *self._terms)

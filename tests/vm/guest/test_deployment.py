@@ -9,10 +9,10 @@ import pytest
 from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubelet import TlsFiles
-from tests.vm.guest.agent import asked, metric
+from tests.vm.guest.agent import get_page, metric
 from tests.vm.guest.daemon_pod import NODE, Cluster, DaemonPod, Object
 from tests.vm.guest.kubelet import HIGH, MIN, manifest
-from tests.vm.guest.owned import Memqos, dropins, number, systemctl, text
+from tests.vm.guest.owner_node import Memqos, dropins, number, systemctl, text
 from tests.vm.guest.processes import status_of, writable_mounts
 from tests.vm.guest.runtime import Containerd, RunningPod
 from tests.vm.guest.support import MI
@@ -83,17 +83,17 @@ class Node:
         api.stores["nodes"].put(
             {"metadata": {"name": NODE}, "status": {"nodeInfo": {"kubeletVersion": "v1.32.4"}}}
         )
-        for told in self.manifests:
-            told["spec"]["nodeName"] = NODE
-            api.pods.put(told)
+        for each in self.manifests:
+            each["spec"]["nodeName"] = NODE
+            api.pods.put(each)
         self.agents = 0
         self.before = self.values()
 
     def values(self) -> dict[str, str | None]:
         """All that memqos could have changed, and what systemd was told of slices."""
         files = self.memqos.files(self.pods[0].names.kubepods)
-        told = {path: value for path, value in dropins().items() if ".slice.d" in path}
-        found: dict[str, str | None] = {**files, **told}
+        slices = {path: value for path, value in dropins().items() if ".slice.d" in path}
+        found: dict[str, str | None] = {**files, **slices}
         return {path: value for path, value in found.items() if "-podagent" not in path}
 
     def agent(self, overlay: str, **environment: str) -> DaemonPod:
@@ -144,7 +144,7 @@ def becomes_ready(agent: DaemonPod) -> None:
 
     def all_succeed() -> bool:
         assert process.exists(), agent.log()
-        return all(asked(probe["path"], ports[probe["port"]])[0] == 200 for probe in probes)
+        return all(get_page(probe["path"], ports[probe["port"]])[0] == 200 for probe in probes)
 
     eventually("all probes succeed", all_succeed)
 

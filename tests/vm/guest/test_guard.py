@@ -80,11 +80,11 @@ def test_the_kernels_own_report_of_a_kill_is_understood(cgroup: Cgroup) -> None:
     eventually("the leak has ended", lambda: program.killed)
     reports: list[OomReport] = []
 
-    def is_logged() -> bool:
+    def has_signalled() -> bool:
         reports.extend(oom_reports(log.records()))
         return bool(reports)
 
-    eventually("the kernel has logged it", is_logged)
+    eventually("the kernel tells", has_signalled)
     log.close()
     (report,) = reports
     assert report.complete

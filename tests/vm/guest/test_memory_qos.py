@@ -24,7 +24,16 @@ from tests.vm.guest.kubelet import (
     high,
     manifest,
 )
-from tests.vm.guest.owned import Memqos, count, dropins, ends, number, systemctl, text, workload_in
+from tests.vm.guest.owner_node import (
+    Memqos,
+    count,
+    dropins,
+    ends,
+    number,
+    systemctl,
+    text,
+    workload_in,
+)
 from tests.vm.guest.runtime import Containerd, RunningPod
 from tests.vm.guest.support import MI, ROOT
 from tests.vm.harness.topology import Topology

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.builders import box, memory_qos_settings, of_containers, planned, pod
+from tests.builders import box, node_settings, of_containers, planned, pod
 from tests.eventually import eventually
 from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order
 from tests.vm.harness.topology import Topology
@@ -39,7 +39,7 @@ def test_besteffort_dies_first_then_burstable_and_guaranteed_never(cgroup: Cgrou
 
 
 def planned_scores() -> dict[str, int]:
-    capacity = memory_qos_settings(capacity=memory_capacity())
+    capacity = node_settings(capacity=memory_capacity())
     pods = {
         "guaranteed": pod([box("64Mi", "64Mi", cpu=(1, 1))]),
         "burstable": pod([box("64Mi")]),

@@ -101,16 +101,16 @@ class Site:
         return done.return_value or 0, done.output
 
     def apply(self, *arguments: str) -> tuple[int, str]:
-        terms = ("--pods", self.pods, "--kubelet", self.kubelet, "--release", "1.38")
-        return self.memqos("apply", "--yes", *terms, "--journal", self.journal, *arguments)
+        flags = ("--pods", self.pods, "--kubelet", self.kubelet, "--release", "1.38")
+        return self.memqos("apply", "--yes", *flags, "--journal", self.journal, *arguments)
 
     def rollback(self) -> int:
         return self.memqos("rollback", "--journal", self.journal)[0]
 
     def foretold(self) -> dict[str, str]:
         """Pod → what `memqos numa admit` says of its container's cpuset.mems."""
-        terms = ("--kubelet", self.kubelet, "--release", "1.38", "-o", "json")
-        _, text = self.memqos("numa", "admit", self.pods, "--machine", "/sys", *terms)
+        flags = ("--kubelet", self.kubelet, "--release", "1.38", "-o", "json")
+        _, text = self.memqos("numa", "admit", self.pods, "--machine", "/sys", *flags)
         pods = json.loads(text)["pods"]
         return {
             each["name"].removeprefix("pod/"): each["containers"]["c"]["cpusetMems"]
@@ -133,8 +133,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_memory_and_huge_pages_come_from_the_nodes_that_were_foretold(site: Site) -> None:
     foretold = site.foretold()
     assert foretold == {"a": "0", "b": "1", "c": "3"}
-    code, told = site.apply("--numa", "allocate")
-    assert code == 0, told
+    code, output = site.apply("--numa", "allocate")
+    assert code == 0, output
     assert site.bound() == foretold
     for name, container in site.containers.items():
         workload = container.workload()
@@ -156,9 +156,11 @@ def test_memory_moves_with_the_assignment_and_back_with_the_rollback(site: Site)
     blocks = (MemoryBlock("memory", (1,), 250 * MI),)
     state = MemoryManagerState("Static", {}, {"a": {"c": blocks}})
     file = site.file("memory_manager_state", encode_checkpoint(state, Release.of("1.38")))
-    code, told = site.apply("--state", file)
-    assert code == 0, told
-    assert "not in the memory_manager_state, so left as they are: default/b c, default/c c" in told
+    code, output = site.apply("--state", file)
+    assert code == 0, output
+    assert (
+        "not in the memory_manager_state, so left as they are: default/b c, default/c c" in output
+    )
     assert site.bound() == {"a": "1", "b": "", "c": ""}
     eventually("it has moved", lambda: set(container.by_node("memory.numa_stat", "anon")) == {1})
     assert site.rollback() == 0
@@ -176,11 +178,11 @@ def test_a_node_that_the_parent_does_not_have_is_refused_as_the_kernel_would_not
     container.write(cpuset_mems="\n")
     plan = site.folder / "plan.json"
     site.kubepods.write(cpuset_mems="\n")
-    terms = ("--pods", site.pods, "--kubelet", site.kubelet, "--release", "1.38")
-    site.memqos("plan", *terms, "--numa", "allocate", "--out", str(plan))
+    flags = ("--pods", site.pods, "--kubelet", site.kubelet, "--release", "1.38")
+    site.memqos("plan", *flags, "--numa", "allocate", "--out", str(plan))
     site.kubepods.write(cpuset_mems="0-1")
-    code, told = site.memqos("apply", str(plan), "--yes", "--journal", site.journal)
+    code, output = site.memqos("apply", str(plan), "--yes", "--journal", site.journal)
     assert code == 1
-    assert "/kubepods/podc has no node 3: it may use 0-1" in told
+    assert "/kubepods/podc has no node 3: it may use 0-1" in output
     assert site.bound() == {"a": "0", "b": "1", "c": ""}
     assert site.rollback() == 0

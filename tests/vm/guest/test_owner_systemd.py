@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.eventually import eventually
-from tests.vm.guest.owned import (
+from tests.vm.guest.owner_node import (
     Memqos,
     cache_in,
     dropins,
@@ -134,23 +134,23 @@ class TestAScope:
         systemctl("daemon-reload")
         assert (number(container, LOW), number(container, HIGH)) == (8 * MI, 64 * MI)
 
-    def test_has_its_usage_reclaimed_before_systemd_is_told(
+    def test_has_its_usage_reclaimed_before_systemd_is_reported(
         self, memqos: Memqos, container: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         cache_in(container, tmp_path / "file", 64 * MI)
         assert number(container, "memory.current") > 48 * MI
-        usage_when_told: list[int] = []
+        usage_when_set: list[int] = []
         set_properties = SystemdManager.set_properties
 
-        def told(self: SystemdManager, unit: str, properties: dict[str, int]) -> None:
-            usage_when_told.append(number(container, "memory.current"))
+        def note_usage(self: SystemdManager, unit: str, properties: dict[str, int]) -> None:
+            usage_when_set.append(number(container, "memory.current"))
             set_properties(self, unit, properties)
 
-        monkeypatch.setattr(SystemdManager, "set_properties", told)
+        monkeypatch.setattr(SystemdManager, "set_properties", note_usage)
         step = memqos.step(f"{POD}/{SCOPE}", HIGH, 16 * MI, "container", "main")
         assert set(ends(memqos.apply([step])).values()) == {"written"}
-        assert len(usage_when_told) == 1
-        assert usage_when_told[0] <= 16 * MI
+        assert len(usage_when_set) == 1
+        assert usage_when_set[0] <= 16 * MI
 
     def test_whose_usage_cannot_fall_is_not_given_to_systemd_to_wait_for(
         self, memqos: Memqos, container: Path

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.vm.guest.kubelet import EVERYTHING, HIGH, LOW, OFF, high, manifest
-from tests.vm.guest.owned import Memqos, ends, number, systemctl, text
+from tests.vm.guest.owner_node import Memqos, ends, number, systemctl, text
 from tests.vm.guest.runtime import Containerd, Handler, RunningPod
 from tests.vm.guest.support import MI
 from tests.vm.harness.topology import Topology

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 from tests.eventually import eventually
-from tests.vm.guest.agent import asked
+from tests.vm.guest.agent import get_page
 from tests.vm.guest.node import a_pod
-from tests.vm.guest.owned import dropins, number, scope, systemctl, text
+from tests.vm.guest.owner_node import dropins, number, scope, systemctl, text
 from tests.vm.guest.processes import status_of
 from tests.vm.guest.runtime import make_cgroups, remove_cgroup
 from tests.vm.guest.support import MI, ROOT
@@ -97,7 +97,7 @@ def unit(container: Path, kubelet: None, loopback: None) -> Iterator[str]:
     systemctl("stop", FILE.name)
 
 
-def said_by(*command: str) -> str:
+def output_of(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
     return done.stdout + done.stderr
@@ -109,11 +109,11 @@ def is_writable(pid: int, folder: str) -> bool:
 
 
 def test_a_service_is_ready_confined_reloaded_and_taken_back(unit: str, container: Path) -> None:
-    assert said_by("systemd-analyze", "verify", f"/etc/systemd/system/{unit}") == ""
-    said_by("systemd-analyze", "security", f"--threshold={EXPOSURE}", "--no-pager", unit)
+    assert output_of("systemd-analyze", "verify", f"/etc/systemd/system/{unit}") == ""
+    output_of("systemd-analyze", "security", f"--threshold={EXPOSURE}", "--no-pager", unit)
     before = dropins()
     systemctl("start", unit)
-    assert asked("/healthz")[0] == 200
+    assert get_page("/healthz")[0] == 200
     slices = [ROOT / path.removeprefix("/") for path in (POD, NAMES.burstable, NAMES.kubepods)]
     eventually("all is as planned", lambda: [number(x, LOW) for x in slices] == [REQUEST] * 3)
     assert dropins() != before
@@ -126,13 +126,13 @@ def test_a_service_is_ready_confined_reloaded_and_taken_back(unit: str, containe
     assert shown["WatchdogTimestamp"]
     configure("observe")
     systemctl("reload", unit)
-    eventually("the new configuration holds", lambda: 'mode="observe"' in asked("/metrics")[1])
-    said_by(str(PROGRAM), "rollback")
+    eventually("the new configuration holds", lambda: 'mode="observe"' in get_page("/metrics")[1])
+    output_of(str(PROGRAM), "rollback")
     assert [text(each, LOW) for each in (*slices, container)] == ["0"] * 4
     assert dropins() == before
 
     systemctl("stop", unit)
-    log = said_by("journalctl", "--unit", unit)
+    log = output_of("journalctl", "--unit", unit)
     assert "reloaded" in log
     assert "stopped" in log
     assert "is not read" not in log

@@ -26,11 +26,11 @@ def cases(xml: bytes) -> list[Case]:
 def _case(element: ElementTree.Element) -> Case:
     verdicts = {_VERDICTS[child.tag] for child in element if child.tag in _VERDICTS}
     verdict: Verdict = "failed" if "failed" in verdicts else next(iter(verdicts), "passed")
-    told = (_told(child) for child in element)
-    return Case(element.get("name", ""), verdict, "\n".join(text for text in told if text))
+    texts = (_text_of(child) for child in element)
+    return Case(element.get("name", ""), verdict, "\n".join(text for text in texts if text))
 
 
-def _told(element: ElementTree.Element) -> str:
+def _text_of(element: ElementTree.Element) -> str:
     text = (element.text or element.get("message") or "").strip("\n")
     # pytest writes a heading also over output that is empty.
     return "" if re.fullmatch(r"-+ Captured \w+ -+\s*", text) else text

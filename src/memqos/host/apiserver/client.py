@@ -91,12 +91,12 @@ class ApiClient:
         *,
         silence: float = SILENCE_SECONDS,
         longest: float = ANSWER_SECONDS,
-        sleep: Callable[[float], object] = time.sleep,
+        sleep: Callable[[float], object] | None = None,
     ) -> None:
         self.access = access
         self._silence = silence
         self._longest = longest
-        self._sleep = sleep
+        self._sleep = sleep or time.sleep
         self._credentials = ApiCredentials(access)
         self._lock = Lock()
         self._pool: tuple[TlsFingerprint, urllib3.PoolManager] | None = None

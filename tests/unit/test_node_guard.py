@@ -73,7 +73,7 @@ def test_a_container_that_is_fine_keeps_the_plans_setting() -> None:
     assert guard.apply_to(container()) == container()
 
 
-def test_a_step_is_told_with_what_was_there_before() -> None:
+def test_a_step_is_reported_with_what_was_there_before() -> None:
     guard = NodeGuard()
     moves = [
         guard.judge_container(container(), files(second * 100, second * 900_000), second, 0)
@@ -121,6 +121,6 @@ def test_anonymous_heavy_containers_are_excluded_only_where_asked_for() -> None:
 
 def test_an_excluded_container_stays_so_until_it_is_half_page_cache() -> None:
     guard = NodeGuard(exclude_anonymous=True)
-    for anon, is_excluded in ((89, True), (60, True), (40, False), (60, False)):
+    for anon, is_excluded in ((89, True), (45, True), (44, False), (60, False)):
         guard.judge_container(container(), files(0, 0, anon=anon * MI), 0, 0)
         assert (PATH in guard.excluded) is is_excluded, anon

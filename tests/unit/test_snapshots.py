@@ -57,14 +57,14 @@ def machine_of(node: dict[str, Any], folder: Path) -> Roots:
 def planned(pods: tuple[Pod, ...], configuration: RawKubeletConfig | None) -> Tree:
     assert configuration is not None
     kubelet = kubelet_from(yaml.safe_load(configuration.data), Release.of("1.38"))
-    terms = Settings(
+    node_settings = Settings(
         kubelet.release,
         kubelet.config.memory_throttling_factor,
         kubelet.config.policy,
         memory_capacity=3 << 30,
         memory_allocatable=2 << 30,
     )
-    return plan_node(pods, terms, kubelet.config, Capacity(cpu=2000, memory=3 << 30))
+    return plan_node(pods, node_settings, kubelet.config, Capacity(cpu=2000, memory=3 << 30))
 
 
 class TestObservation:

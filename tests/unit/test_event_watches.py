@@ -16,7 +16,7 @@ class Cgroups:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.alarms = EventWatches(str(folder))
+        self.watches = EventWatches(str(folder))
 
     def make(self, path: str) -> int:
         folder = self.folder / path.removeprefix("/")
@@ -33,32 +33,32 @@ class Cgroups:
         folder.rmdir()
 
     def are_silent(self, path: str, identity: int) -> bool:
-        self.alarms.read_changes()
-        return self.alarms.is_quiet(path, identity)
+        self.watches.read_changes()
+        return self.watches.is_quiet(path, identity)
 
 
 @pytest.fixture
 def cgroups(tmp_path: Path) -> Iterator[Cgroups]:
     made = Cgroups(tmp_path)
     yield made
-    made.alarms.close()
+    made.watches.close()
 
 
 def test_what_was_never_set_is_not_silent(cgroups: Cgroups) -> None:
     assert not cgroups.are_silent("/a", cgroups.make("/a"))
 
 
-def test_a_change_is_heard_until_it_is_set_anew(cgroups: Cgroups) -> None:
+def test_a_change_is_heard_until_it_is_set_again(cgroups: Cgroups) -> None:
     a, b = cgroups.make("/a"), cgroups.make("/b")
-    cgroups.alarms.watch("/a", a)
-    cgroups.alarms.watch("/b", b)
+    cgroups.watches.watch("/a", a)
+    cgroups.watches.watch("/b", b)
     assert cgroups.are_silent("/a", a)
     for events in range(3):
         cgroups.count("/a", events)
     assert not cgroups.are_silent("/a", a)
     assert not cgroups.are_silent("/a", a)
     assert cgroups.are_silent("/b", b)
-    cgroups.alarms.watch("/a", a)
+    cgroups.watches.watch("/a", a)
     assert cgroups.are_silent("/a", a)
     cgroups.count("/a", 9)
     assert not cgroups.are_silent("/a", a)
@@ -66,28 +66,28 @@ def test_a_change_is_heard_until_it_is_set_anew(cgroups: Cgroups) -> None:
 
 def test_another_cgroup_of_the_same_name_is_not_silent(cgroups: Cgroups) -> None:
     before = cgroups.make("/a")
-    cgroups.alarms.watch("/a", before)
+    cgroups.watches.watch("/a", before)
     cgroups.remove("/a")
     cgroups.make("/kept-apart")  # a folder's number may be given to the next one made
     after = cgroups.make("/a")
     assert not cgroups.are_silent("/a", after)
-    cgroups.alarms.watch("/a", after)
+    cgroups.watches.watch("/a", after)
     assert cgroups.are_silent("/a", after)
     cgroups.count("/a", 1)
     assert not cgroups.are_silent("/a", after)
 
 
 def test_a_cgroup_that_is_gone_cannot_be_set(cgroups: Cgroups) -> None:
-    cgroups.alarms.watch("/gone", 1)
+    cgroups.watches.watch("/gone", 1)
     assert not cgroups.are_silent("/gone", 1)
-    assert cgroups.alarms.failure is None
+    assert cgroups.watches.failure is None
 
 
 def test_what_is_not_kept_is_watched_no_more(cgroups: Cgroups) -> None:
     a, b = cgroups.make("/a"), cgroups.make("/b")
-    cgroups.alarms.watch("/a", a)
-    cgroups.alarms.watch("/b", b)
-    cgroups.alarms.keep_only({"/b"})
+    cgroups.watches.watch("/a", a)
+    cgroups.watches.watch("/b", b)
+    cgroups.watches.keep_only({"/b"})
     assert _watches() == 1
     assert cgroups.are_silent("/b", b)
     assert not cgroups.are_silent("/a", a)
@@ -97,7 +97,7 @@ def test_where_too_much_has_happened_nothing_is_silent(
     cgroups: Cgroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = cgroups.make("/a")
-    cgroups.alarms.watch("/a", a)
+    cgroups.watches.watch("/a", a)
     lost = inotify._EVENT.pack(-1, 0x4000, 0, 0)
     answers = [lost]
 
@@ -110,7 +110,7 @@ def test_where_too_much_has_happened_nothing_is_silent(
         patched.setattr(os, "read", read)
         assert not cgroups.are_silent("/a", a)
     assert _watches() == 0
-    cgroups.alarms.watch("/a", a)
+    cgroups.watches.watch("/a", a)
     assert cgroups.are_silent("/a", a)
 
 
@@ -120,11 +120,11 @@ def test_a_watch_that_cannot_be_set_is_said_and_leaves_it_to_be_read(
     a = cgroups.make("/a")
     with monkeypatch.context() as patched:
         patched.setattr(inotify._Instance, "add", _refused)
-        cgroups.alarms.watch("/a", a)
+        cgroups.watches.watch("/a", a)
     assert not cgroups.are_silent("/a", a)
-    assert "No space left" in (cgroups.alarms.failure or "")
-    cgroups.alarms.watch("/a", a)
-    assert cgroups.alarms.failure is None
+    assert "No space left" in (cgroups.watches.failure or "")
+    cgroups.watches.watch("/a", a)
+    assert cgroups.watches.failure is None
     assert cgroups.are_silent("/a", a)
 
 
@@ -137,11 +137,11 @@ def test_without_a_queue_nothing_is_ever_silent(
     monkeypatch.setattr("memqos.agent.watches.FileChangeWatch", none_left)
     cgroups = Cgroups(tmp_path)
     a = cgroups.make("/a")
-    cgroups.alarms.watch("/a", a)
+    cgroups.watches.watch("/a", a)
     assert not cgroups.are_silent("/a", a)
-    assert "Too many open files" in (cgroups.alarms.failure or "")
-    cgroups.alarms.keep_only(())
-    cgroups.alarms.close()
+    assert "Too many open files" in (cgroups.watches.failure or "")
+    cgroups.watches.keep_only(())
+    cgroups.watches.close()
 
 
 def _refused(_instance: object, path: str, _mask: int) -> int:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from tests.eventually import PATIENCE, within_patience
 from tests.fakes.apiserver import FakeApiServer, pod
-from tests.fakes.asking import client, refusal, with_openssl
+from tests.fakes.client import client, refusal, with_openssl
 from tests.fakes.kubelet import TlsFiles
 
 from memqos.errors import Unreachable
@@ -45,18 +45,18 @@ class TestLists:
         server.stores["namespaces"].put({"metadata": {"name": "shop", "labels": {"a": "b"}}})
         server.stores["limitranges"].put({**meta, "spec": {"limits": [{"type": "Pod"}]}})
         server.stores["resourcequotas"].put({**meta, "spec": {"hard": {"pods": "3"}}})
-        asked = client(server)
-        (web,) = list_objects(asked, POD_RESOURCE).items
+        api = client(server)
+        (web,) = list_objects(api, POD_RESOURCE).items
         assert web.spec.node_name == "node-1"
-        (node,) = list_objects(asked, NODE_RESOURCE).items
+        (node,) = list_objects(api, NODE_RESOURCE).items
         assert node.status.capacity == {"cpu": 2}
-        (namespace,) = list_objects(asked, NAMESPACE_RESOURCE).items
+        (namespace,) = list_objects(api, NAMESPACE_RESOURCE).items
         assert namespace.metadata.labels == {"a": "b"}
         in_shop = Selection(namespace="shop")
-        (limits,) = list_objects(asked, LIMIT_RANGE_RESOURCE, in_shop).items
+        (limits,) = list_objects(api, LIMIT_RANGE_RESOURCE, in_shop).items
         assert limits.spec.limits is not None
         assert limits.spec.limits[0].type == "Pod"
-        (quota,) = list_objects(asked, QUOTA_RESOURCE, in_shop).items
+        (quota,) = list_objects(api, QUOTA_RESOURCE, in_shop).items
         assert quota.spec.hard == {"pods": "3"}
         assert [each.path for each in server.asked][3:] == [
             "/api/v1/namespaces/shop/limitranges",
@@ -171,13 +171,11 @@ class TestBounds:
         body = b" " * (32 << 20)
         answer = ({"Content-Encoding": "gzip"}, gzip.compress(body)) if compressed else ({}, body)
         server.answers["/api/v1/pods"] = (200, *answer)
-        asked = client(server)
+        api = client(server)
         tracemalloc.start()
         try:
             held, _ = tracemalloc.get_traced_memory()
-            text = refusal(
-                lambda: asked.get(list_request(POD_RESOURCE, EVERYTHING), largest=1 << 20)
-            )
+            text = refusal(lambda: api.get(list_request(POD_RESOURCE, EVERYTHING), largest=1 << 20))
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -251,24 +249,24 @@ class TestBounds:
         self, head: bytes, drop: bytes, is_streamed: bool
     ) -> None:
         with dripping(head, drop) as url:
-            asked = ApiClient(
+            api = ApiClient(
                 ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE, longest=0.3
             )
 
             def read() -> None:
-                with asked.stream(list_request(POD_RESOURCE, EVERYTHING), PATIENCE) as stream:
+                with api.stream(list_request(POD_RESOURCE, EVERYTHING), PATIENCE) as stream:
                     while stream.read(1 << 16):
                         pass
 
-            ask = read if is_streamed else lambda: list_objects(asked, POD_RESOURCE)
+            ask = read if is_streamed else lambda: list_objects(api, POD_RESOURCE)
             assert "the answer does not end within 0.3 s" in refusal(ask)
 
     def test_so_has_a_refusal_that_drips(self) -> None:
         with dripping(b"HTTP/1.1 400 No\r\nContent-Length: 99999999\r\n\r\n", b"x") as url:
-            asked = ApiClient(
+            api = ApiClient(
                 ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE, longest=0.3
             )
-            text = refusal(lambda: list_objects(asked, POD_RESOURCE))
+            text = refusal(lambda: list_objects(api, POD_RESOURCE))
         # Where even the head took so long, it is none.
         assert "it answered 400 to list pods – " in text or "does not end within" in text
 
@@ -277,21 +275,19 @@ class TestBounds:
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n"
         with dripping(head, b" ", identity) as url:
             cluster = Cluster(server=url, certificate_authority=str(identity.cert))
-            asked = ApiClient(
-                ClusterAccess(cluster, User(), "a test"), silence=PATIENCE, longest=0.3
-            )
+            api = ApiClient(ClusterAccess(cluster, User(), "a test"), silence=PATIENCE, longest=0.3)
             assert "the answer does not end within 0.3 s" in refusal(
-                lambda: list_objects(asked, POD_RESOURCE)
+                lambda: list_objects(api, POD_RESOURCE)
             )
 
     def test_the_time_of_one_answer_is_not_that_of_the_next(self, server: FakeApiServer) -> None:
-        asked = ApiClient(
+        api = ApiClient(
             ClusterAccess(Cluster(server=server.url), User(), "a test"), longest=PATIENCE
         )
         request = list_request(POD_RESOURCE, EVERYTHING)
-        with pytest.raises(Unreachable), asked.stream(request, PATIENCE, longest=0.0):
+        with pytest.raises(Unreachable), api.stream(request, PATIENCE, longest=0.0):
             pass
-        assert list_objects(asked, POD_RESOURCE).items == []
+        assert list_objects(api, POD_RESOURCE).items == []
 
     def test_pages_have_an_end_in_time_together(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
@@ -317,11 +313,11 @@ class TestBounds:
             thread = threading.Thread(target=refuse_for_ever)
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            asked = ApiClient(
+            api = ApiClient(
                 ClusterAccess(Cluster(server=url), User(token_file="/none"), "a test"), silence=5
             )
             assert "it does not know who asks (401)" in refusal(
-                lambda: list_objects(asked, POD_RESOURCE)
+                lambda: list_objects(api, POD_RESOURCE)
             )
             thread.join()
 
@@ -331,10 +327,10 @@ class TestRefusals:
     def test_a_busy_server_is_asked_again(self, server: FakeApiServer, status: int) -> None:
         waits: list[float] = []
         server.refusals = [(status, {"Retry-After": "3"}), (status, {})]
-        asked = ApiClient(
+        api = ApiClient(
             ClusterAccess(Cluster(server=server.url), User(), "a test"), sleep=waits.append
         )
-        assert list_objects(asked, POD_RESOURCE).items == []
+        assert list_objects(api, POD_RESOURCE).items == []
         assert waits[0] >= 3
         assert len(waits) == 2
 
@@ -386,24 +382,22 @@ class TestRefusals:
         with socket.socket() as reserved:
             reserved.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
-            asked = ApiClient(ClusterAccess(Cluster(server=url), User(), "context dev of /k"))
-            text = refusal(lambda: list_objects(asked, POD_RESOURCE))
+            api = ApiClient(ClusterAccess(Cluster(server=url), User(), "context dev of /k"))
+            text = refusal(lambda: list_objects(api, POD_RESOURCE))
         assert text == (
             f"{url} (context dev of /k): nothing listens there"
             " – is the cluster running? Is it the right --context?"
         )
 
     def test_a_name_nobody_knows(self) -> None:
-        asked = ApiClient(
-            ClusterAccess(Cluster(server="https://nowhere.invalid"), User(), "a test")
-        )
-        assert "not known" in refusal(lambda: list_objects(asked, POD_RESOURCE))
+        api = ApiClient(ClusterAccess(Cluster(server="https://nowhere.invalid"), User(), "a test"))
+        assert "not known" in refusal(lambda: list_objects(api, POD_RESOURCE))
 
     def test_silence_has_an_end(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            asked = ApiClient(ClusterAccess(Cluster(server=url), User(), "a test"), silence=0.2)
-            assert "no answer within 0.2 s" in refusal(lambda: list_objects(asked, POD_RESOURCE))
+            api = ApiClient(ClusterAccess(Cluster(server=url), User(), "a test"), silence=0.2)
+            assert "no answer within 0.2 s" in refusal(lambda: list_objects(api, POD_RESOURCE))
 
     @pytest.mark.parametrize(
         "raw", [b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"]
@@ -420,11 +414,9 @@ class TestRefusals:
             thread = threading.Thread(target=answer)
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            asked = ApiClient(
-                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE
-            )
+            api = ApiClient(ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE)
             with pytest.raises(Unreachable, match="broke off"):
-                list_objects(asked, POD_RESOURCE)
+                list_objects(api, POD_RESOURCE)
             thread.join()
 
     def test_an_address_that_is_none(self) -> None:

@@ -81,19 +81,19 @@ def test_a_container_that_does_nothing_leaves_a_level_every_five_minutes() -> No
     assert levels(recorded(*[reading(second) for second in range(0, 700, 5)])) == [0, 300, 600]
 
 
-def test_a_level_is_told_when_usage_has_changed_by_a_twentieth_of_the_limit() -> None:
+def test_a_level_is_reported_when_usage_has_changed_by_a_twentieth_of_the_limit() -> None:
     grown = [reading(0, 100), reading(5, 109), reading(10, 110), reading(15, 111)]
     assert levels(recorded(*grown)) == [0, 10]
 
 
-def test_a_value_that_changes_is_told_at_once() -> None:
+def test_a_value_that_changes_is_reported_at_once() -> None:
     assert levels(recorded(reading(0), reading(1, high=None))) == [0, 1]
 
 
-def test_levels_are_told_no_more_often_than_every_few_seconds() -> None:
+def test_levels_are_reported_no_more_often_than_every_few_seconds() -> None:
     wild = [reading(second, 100 if second % 2 else 190) for second in range(60)]
-    told = levels(recorded(*wild))
-    assert all(later - earlier >= 5 for earlier, later in pairwise(told))
+    times = levels(recorded(*wild))
+    assert all(later - earlier >= 5 for earlier, later in pairwise(times))
 
 
 def test_an_episode_of_throttling_begins_at_once_and_ends_after_quiet() -> None:
@@ -166,18 +166,18 @@ def test_a_kill_on_the_whole_machine_is_ranked_by_all_its_memory() -> None:
     assert (found.rank, found.candidates, found.limit) == (1, 2, None)
 
 
-# The chronicle
+# The recorder
 
 
 @pytest.fixture
-def chronicle(tmp_path: Path) -> FlightRecorder:
+def recorder(tmp_path: Path) -> FlightRecorder:
     return FlightRecorder(RecordWriter(str(tmp_path / "records")))
 
 
-def told(chronicle: FlightRecorder, who: Subject = WEB) -> list[FlightRecord]:
-    chronicle.writer.flush()
-    assert chronicle.writer.fault is None
-    found = [each for each in read_recordings(chronicle.writer.folder) if each.who.key == who.key]
+def records_of(recorder: FlightRecorder, who: Subject = WEB) -> list[FlightRecord]:
+    recorder.writer.flush()
+    assert recorder.writer.fault is None
+    found = [each for each in read_recordings(recorder.writer.folder) if each.who.key == who.key]
     return list(found[0].records) if found else []
 
 
@@ -185,11 +185,11 @@ FILES = {"memory.current": "1000", "memory.max": "2000"}
 
 
 def test_a_container_is_recorded_from_its_cgroup_coming_to_its_going(
-    chronicle: FlightRecorder,
+    recorder: FlightRecorder,
 ) -> None:
-    chronicle.record_sample(SCOPE, WEB, FILES, 1)
-    chronicle.keep_only([], 9)
-    assert told(chronicle) == [
+    recorder.record_sample(SCOPE, WEB, FILES, 1)
+    recorder.keep_only([], 9)
+    assert records_of(recorder) == [
         LifeRecord(1, "appeared", SCOPE),
         LevelRecord(1, current=1000, max=2000),
         LifeRecord(9, "vanished", SCOPE),
@@ -197,22 +197,22 @@ def test_a_container_is_recorded_from_its_cgroup_coming_to_its_going(
 
 
 def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
-    chronicle: FlightRecorder,
+    recorder: FlightRecorder,
 ) -> None:
-    chronicle.record_sample(SCOPE, WEB, FILES, 1)
+    recorder.record_sample(SCOPE, WEB, FILES, 1)
     signs = StallSigns(5.0, 41.4, 0.66, 90 * MI)
-    chronicle.record_guard_move(
+    recorder.record_guard_move(
         GuardMove(SCOPE, GuardDecision("widen", 95 * MI, 1, signs), 90 * MI, 90 * MI), 4, 2
     )
     setting = Setting(90 * MI, ABOVE_REQUEST, (1, 2, "limit", 0.9, 4096))
-    chronicle.record_write(
+    recorder.record_write(
         Change(
             path=SCOPE, file="memory.high", old="max", new="90", level="container", setting=setting
         ),
         3,
     )
-    chronicle.record_drift(SCOPE, "memory.high", "90", "max", "daemon-reload", 4)
-    assert told(chronicle)[2:] == [
+    recorder.record_drift(SCOPE, "memory.high", "90", "max", "daemon-reload", 4)
+    assert records_of(recorder)[2:] == [
         GuardRecord(
             2, kind="widen", old=90 * MI, new=95 * MI, step=1, steps=4, events=41, full=660
         ),
@@ -222,15 +222,15 @@ def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
 
 
 def test_throttling_is_recorded_with_the_rule_of_the_value_in_place(
-    chronicle: FlightRecorder,
+    recorder: FlightRecorder,
 ) -> None:
     def look(at: int, events: int, planned: int) -> None:
         files = FILES | {"memory.high": str(90 * MI), "memory.events": f"high {events}"}
         setting = Setting(planned, SHARE_OF_LIMIT)
-        chronicle.record_sample(SCOPE, WEB, files, at * SECOND, planned_high=setting)
+        recorder.record_sample(SCOPE, WEB, files, at * SECOND, planned_high=setting)
 
     def rules() -> list[FlightRecord]:
-        return [each for each in told(chronicle) if isinstance(each, WriteRecord)]
+        return [each for each in records_of(recorder) if isinstance(each, WriteRecord)]
 
     value, rule = str(90 * MI), (SHARE_OF_LIMIT.id, SHARE_OF_LIMIT.says)
     look(1, 0, 90 * MI)
@@ -244,47 +244,47 @@ def test_throttling_is_recorded_with_the_rule_of_the_value_in_place(
     assert len(rules()) == 1
 
 
-def test_a_kill_is_told_of_the_container_whose_process_it_was(chronicle: FlightRecorder) -> None:
-    chronicle.record_sample(SCOPE, WEB, FILES, 1)
+def test_a_kill_is_reported_the_container_whose_process_it_was(recorder: FlightRecorder) -> None:
+    recorder.record_sample(SCOPE, WEB, FILES, 1)
     [report] = oom_reports(log(OF_CGROUP))
     inner = msgspec.structs.replace(report, task_cgroup=f"{SCOPE}/container")
-    assert chronicle.record_kill(inner, 5, GI, 4096) == WEB
-    assert isinstance(told(chronicle)[-1], KillRecord)
+    assert recorder.record_kill(inner, 5, GI, 4096) == WEB
+    assert isinstance(records_of(recorder)[-1], KillRecord)
     [other] = oom_reports(log(OF_MACHINE))
-    assert chronicle.record_kill(other, 6, GI, 4096) == NODE_SUBJECT
-    assert isinstance(told(chronicle, NODE_SUBJECT)[-1], KillRecord)
+    assert recorder.record_kill(other, 6, GI, 4096) == NODE_SUBJECT
+    assert isinstance(records_of(recorder, NODE_SUBJECT)[-1], KillRecord)
 
 
-def test_an_eviction_is_told_once_of_every_container(chronicle: FlightRecorder) -> None:
+def test_an_eviction_is_reported_once_of_every_container(recorder: FlightRecorder) -> None:
     status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory"}
     evicted = pod([box(), box()], uid="uid-1", status=status)
     for at in (1, 2):
-        chronicle.record_pods([evicted], at)
+        recorder.record_pods([evicted], at)
     for name in ("c0", "c1"):
-        found = told(chronicle, subject_of(evicted, name))
+        found = records_of(recorder, subject_of(evicted, name))
         assert found == [EvictionRecord(1, "Evicted", "The node was low on memory")]
 
 
-def test_a_resize_is_told_when_it_is_in_force(chronicle: FlightRecorder) -> None:
+def test_a_resize_is_reported_when_it_is_in_force(recorder: FlightRecorder) -> None:
     def with_limit(limit: str) -> None:
         found = {"name": "c0", "resources": {"limits": {"memory": limit}}}
         running = pod([box(None, "900Mi")], uid="uid-1", status={"containerStatuses": [found]})
-        chronicle.record_pods([running], 5)
+        recorder.record_pods([running], 5)
 
     with_limit("100Mi")
     with_limit("100Mi")
-    assert told(chronicle) == []
+    assert records_of(recorder) == []
     with_limit("200Mi")
-    assert told(chronicle) == [ResizeRecord(5, None, None, 100 * MI, 200 * MI)]
+    assert records_of(recorder) == [ResizeRecord(5, None, None, 100 * MI, 200 * MI)]
 
 
-def test_the_node_is_told_of_every_minute_or_when_memory_goes(chronicle: FlightRecorder) -> None:
-    chronicle.record_pressure(0, 8 * GI, 16 * GI, 0, 0)
-    chronicle.record_pressure(6_000, 8 * GI - MI, 16 * GI, 600_000, 0)
-    chronicle.record_pressure(12_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
-    chronicle.record_pressure(71_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
-    chronicle.record_pressure(72_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
-    assert told(chronicle, NODE_SUBJECT) == [
+def test_the_node_is_reported_every_minute_or_when_memory_goes(recorder: FlightRecorder) -> None:
+    recorder.record_pressure(0, 8 * GI, 16 * GI, 0, 0)
+    recorder.record_pressure(6_000, 8 * GI - MI, 16 * GI, 600_000, 0)
+    recorder.record_pressure(12_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
+    recorder.record_pressure(71_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
+    recorder.record_pressure(72_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
+    assert records_of(recorder, NODE_SUBJECT) == [
         PressureRecord(12_000, 6 * GI, 16 * GI, 100, 50),
         PressureRecord(72_000, 6 * GI, 16 * GI, 0, 0),
     ]

@@ -296,7 +296,7 @@ class TestTheWallClock:
         recorder.prune()
         assert kept(tmp_path) == (level(1), level(2), level(3))
 
-    def test_out_of_any_calendar_is_passed_over(self, tmp_path: Path) -> None:
+    def test_out_of_any_calendar_is_skipped(self, tmp_path: Path) -> None:
         mark = encode_frame(ClockRecord(0, "b", 0, 1 << 62))
         (tmp_path / f"{record_file_name(WEB)}.records").write_bytes(
             RECORDS_MAGIC
@@ -429,7 +429,7 @@ def test_a_flipped_bit_costs_the_record_it_is_in() -> None:
         assert found.damaged > 0
 
 
-def test_a_record_of_a_newer_memqos_is_passed_over() -> None:
+def test_a_record_of_a_newer_memqos_is_skipped() -> None:
     import struct
     import zlib
 
@@ -440,7 +440,7 @@ def test_a_record_of_a_newer_memqos_is_passed_over() -> None:
     assert decode_flight_records(data).damaged == 0
 
 
-def test_a_record_too_long_is_left_out(recorder: RecordWriter) -> None:
+def test_a_record_too_long_is_excluded(recorder: RecordWriter) -> None:
     recorder.add(WEB, WriteRecord(0, says="x" * (MAX_PAYLOAD + 1)), level(1))
     assert recorder.lost == 1
 

@@ -301,7 +301,7 @@ class TestACgroupAbove:
         notes = plan_observation(observed(node), PlanOptions(numa="state")).notes
         assert any("belongs on node 0, but the machine has node 1" in note for note in notes)
 
-    def test_that_does_not_pass_cpusets_on_is_told(self) -> None:
+    def test_that_does_not_pass_cpusets_on_is_reported(self) -> None:
         site = Site()
         site.runs("a", full("2Gi"))
         del site.cgroups["/kubepods/poda/ac0"][MEMS]

@@ -24,8 +24,8 @@ OBSERVE = {"memqos.io/mode": "observe"}
 class Node(SteppedNode):
     """Two pods that are written to, and what was there before."""
 
-    def __init__(self, folder: Path, **told: Any) -> None:
-        super().__init__(folder, **told)
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(folder, **options)
         self.web = self.run_pod(a_pod("web"))
         self.db = self.run_pod(a_pod("db", namespace="data"))
         self.kernel.set(pod_path(self.web), LOW, str(8 * MI))
@@ -59,11 +59,11 @@ LEAVE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("told", LEAVE.values(), ids=LEAVE)
+@pytest.mark.parametrize("options", LEAVE.values(), ids=LEAVE)
 def test_a_pod_that_is_reached_no_longer_has_its_values_back(
-    told: dict[str, Any], node: Node
+    options: dict[str, Any], node: Node
 ) -> None:
-    node.reload(**told)
+    node.reload(**options)
     node.settle()
     assert node.are_as_before(node.web)
     assert node.mi(container_paths(node.db)[0], HIGH) == 96
@@ -106,11 +106,11 @@ def test_when_the_last_pod_is_left_what_stands_above_has_its_values_back(node: N
 
 def test_pods_that_the_source_does_not_tell_of_are_no_reason_to_give_back(node: Node) -> None:
     after = node.kernel.contents()
-    told = dict(node.pods.manifests)
+    manifests = dict(node.pods.manifests)
     node.pods.manifests.clear()
     node.wait(120)
     assert node.kernel.contents() == after
-    node.pods.manifests = told
+    node.pods.manifests = manifests
     node.wait(61)
     node.crash()
     node.pods.failure = InputError("no kubelet yet")
@@ -131,6 +131,15 @@ def test_what_others_have_changed_since_is_left_and_said_once(node: Node) -> Non
     assert [key[:2] for key in node.node.undo_entries if key[0] == node.container] == [
         (node.container, HIGH)
     ]
+
+
+def test_what_others_have_put_back_already_is_settled_and_no_conflict(node: Node) -> None:
+    node.kernel.set(node.container, HIGH, "max")
+    node.reload(select=Selector(not_namespaces=("default",)))
+    node.settle()
+    assert node.are_as_before(node.web)
+    assert not node.log_events("not given back")
+    assert not [key for key in node.node.undo_entries if key[0] == node.container]
 
 
 def test_what_is_refused_is_tried_again(node: Node) -> None:

@@ -45,8 +45,8 @@ WATCHING: list["Watched"] = []
 class Watched:
     """A node with an agent that looks at its containers every few seconds."""
 
-    def __init__(self, folder: Path, log: KernelLog | None = None, **told: Any) -> None:
-        self.bed = SteppedNode(folder, **told)
+    def __init__(self, folder: Path, log: KernelLog | None = None, **options: Any) -> None:
+        self.bed = SteppedNode(folder, **options)
         self.records = folder / "records"
         self.guard = NodeGuard()
         self.set_by = 0
@@ -54,7 +54,7 @@ class Watched:
         clock = RecordClock(
             "boot", uptime=lambda: self.bed.now, wall=lambda: self.bed.now + self.set_by
         )
-        self.witness = Sampler(
+        self.sampler = Sampler(
             self.bed.kernel,
             guard=self.guard,
             recorder=RecordWriter(str(self.records), clock=clock),
@@ -84,16 +84,16 @@ class Watched:
             kernel.set(self.path, "memory.events", f"high {self.events}\noom_kill 0")
             kernel.set(self.path, "memory.pressure", f"full avg10=0 total={self.stalled}")
             kernel.set(self.path, "memory.swap.max", "0")
-            self.witness.sample(self.bed.core, self.bed.now)
+            self.sampler.sample(self.bed.core, self.bed.now)
             self.bed.settle()
 
     def high(self) -> float | str:
         return self.bed.mi(self.path, HIGH)
 
     def recorded(self) -> list[FlightRecord]:
-        self.witness.close()
-        assert self.witness.recorder is not None
-        assert self.witness.recorder.fault is None
+        self.sampler.close()
+        assert self.sampler.recorder is not None
+        assert self.sampler.recorder.fault is None
         found = [each for each in read_recordings(str(self.records)) if each.who.pod == "web"]
         return list(found[0].records)
 
@@ -108,7 +108,7 @@ def folder() -> Iterator[Path]:
 def end_watching() -> None:
     """Nothing is written any more, so that the folder can go."""
     while WATCHING:
-        WATCHING.pop().witness.close()
+        WATCHING.pop().sampler.close()
 
 
 def test_a_stuck_container_is_let_on_and_reined_in_again(folder: Path) -> None:
@@ -122,14 +122,14 @@ def test_a_stuck_container_is_let_on_and_reined_in_again(folder: Path) -> None:
     assert node.high() == PLANNED
     steps = [record for record in node.recorded() if isinstance(record, GuardRecord)]
     assert [step.step for step in steps] == [1, 2, 3, 4, 3, 2, 1, 0]
-    assert node.witness.guard_moves == {"widen": 4, "narrow": 4}
+    assert node.sampler.guard_moves == {"widen": 4, "narrow": 4}
 
 
 def test_a_container_that_is_fine_keeps_its_plan(folder: Path) -> None:
     node = Watched(folder)
     node.lives(120)
     assert node.high() == PLANNED
-    assert not node.witness.guard_moves
+    assert not node.sampler.guard_moves
 
 
 def test_what_the_guard_set_is_no_drift_and_is_kept(folder: Path) -> None:
@@ -141,7 +141,7 @@ def test_what_the_guard_set_is_no_drift_and_is_kept(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4])
-def test_an_agent_that_is_started_anew_goes_on_where_the_last_one_was(
+def test_an_agent_that_is_started_again_goes_on_where_the_last_one_was(
     folder: Path, steps: int
 ) -> None:
     node = Watched(folder)
@@ -152,7 +152,7 @@ def test_an_agent_that_is_started_anew_goes_on_where_the_last_one_was(
     node.bed.kernel.set(node.path, "memory.current", str(in_use))
     node.bed.kernel.set(node.path, "memory.stat", f"anon {in_use}\nfile 0\nshmem 0")
     node.bed.crash()
-    node.guard = node.witness.guard = NodeGuard()
+    node.guard = node.sampler.guard = NodeGuard()
     node.bed.core = build_reconciler(node.bed.node, node.bed.now, node.guard)
     node.bed.settle()
     assert node.high() == PLANNED + 8 * steps
@@ -166,7 +166,7 @@ def test_an_agent_that_only_observes_moves_nothing_and_records_all(folder: Path)
     node = Watched(folder, mode="observe")
     node.lives(60, stuck=True)
     assert node.high() == "max"
-    assert not node.witness.guard_moves
+    assert not node.sampler.guard_moves
     assert any(isinstance(record, LevelRecord) for record in node.recorded())
 
 
@@ -197,9 +197,9 @@ def test_values_written_and_values_others_wrote_are_recorded(folder: Path) -> No
     node.bed.wait(70)
     node.lives(2)
     changes = [record for record in node.recorded() if isinstance(record, WriteRecord)]
-    told = [(change.file, change.by, change.new) for change in changes]
-    assert (HIGH, "memqos", str(PLANNED * MI)) in told
-    assert any(file == HIGH and by != "memqos" and new == "max" for file, by, new in told)
+    writes = [(change.file, change.by, change.new) for change in changes]
+    assert (HIGH, "memqos", str(PLANNED * MI)) in writes
+    assert any(file == HIGH and by != "memqos" and new == "max" for file, by, new in writes)
 
 
 def test_what_was_done_between_two_looks_has_the_time_at_which_it_was_done(folder: Path) -> None:
@@ -216,14 +216,14 @@ def test_what_was_done_between_two_looks_has_the_time_at_which_it_was_done(folde
     node.bed.core.resync(node.bed.now)
     node.bed.settle()
     node.bed.now = begun + 5
-    node.witness.sample(node.bed.core, node.bed.now)
-    told = [
+    node.sampler.sample(node.bed.core, node.bed.now)
+    writes = [
         (each.at / 1000 - begun, type(each), getattr(each, "new", ""))
         for each in node.recorded()
         if isinstance(each, WriteRecord | ResizeRecord) and each.at > begun * 1000
     ]
     wider = str(160 * MI)
-    assert sorted(told, key=lambda each: each[0]) == [
+    assert sorted(writes, key=lambda each: each[0]) == [
         (1, ResizeRecord, ""),
         (1, WriteRecord, wider),
         (2, WriteRecord, "max"),
@@ -238,7 +238,7 @@ def test_the_end_of_a_container_and_of_its_pod_is_recorded(folder: Path) -> None
     status = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
     node.bed.pods.manifests["web"] = {**node.pod, "status": status}
     node.bed.wait(70)
-    node.witness.sample(node.bed.core, node.bed.now)
+    node.sampler.sample(node.bed.core, node.bed.now)
     records = node.recorded()
     assert any(isinstance(each, LifeRecord) and each.what == "vanished" for each in records)
     (evicted,) = [each for each in records if isinstance(each, EvictionRecord)]
@@ -258,7 +258,7 @@ def opened(node: Watched, monkeypatch: pytest.MonkeyPatch, seconds: int) -> list
         patched.setattr(os, "open", hear)
         for _ in range(0, seconds, 5):
             node.bed.now += 5
-            node.witness.sample(node.bed.core, node.bed.now)
+            node.sampler.sample(node.bed.core, node.bed.now)
     return found
 
 
@@ -271,7 +271,7 @@ def test_of_a_container_that_meets_nothing_only_usage_is_read_now_and_then(
     assert files.count("memory.stat") == 2
     assert files.count("memory.events") == 2
     assert 8 <= files.count("memory.current") <= 12
-    node.witness.close()
+    node.sampler.close()
 
 
 def test_where_the_kernel_cannot_tell_events_are_read_every_time_and_it_is_said_once(
@@ -289,7 +289,7 @@ def test_where_the_kernel_cannot_tell_events_are_read_every_time_and_it_is_said_
     node.lives(40, stuck=True)
     assert node.high() == LIMIT
     assert len(node.bed.log_events("events of containers have to be read")) == 1
-    node.witness.close()
+    node.sampler.close()
 
 
 @pytest.mark.parametrize("seconds", [2, 5, 11])
@@ -299,12 +299,12 @@ def test_an_event_between_two_looks_is_seen_at_the_next(folder: Path, seconds: i
     for kills in range(1, 6):
         node.bed.kernel.set(node.path, "memory.events", f"high 0\noom_kill {kills}")
         node.bed.now += seconds
-        node.witness.sample(node.bed.core, node.bed.now)
+        node.sampler.sample(node.bed.core, node.bed.now)
     counted = [record for record in node.recorded() if isinstance(record, CountRecord)]
     assert [(each.event, each.count) for each in counted] == [("oom_kill", 1)] * 5
 
 
-def test_a_container_made_anew_under_its_name_is_looked_at(folder: Path) -> None:
+def test_a_container_made_again_under_its_name_is_looked_at(folder: Path) -> None:
     node = Watched(folder)
     node.lives(4)
     node.bed.kernel.remove(node.path)
@@ -313,7 +313,7 @@ def test_a_container_made_anew_under_its_name_is_looked_at(folder: Path) -> None
     node.bed.core.note_cgroup_removed(node.path, node.bed.now)
     node.bed.core.note_cgroup_created(node.path, node.bed.now)
     node.bed.settle()
-    node.witness.sample(node.bed.core, node.bed.now + 1)
+    node.sampler.sample(node.bed.core, node.bed.now + 1)
     levels = [record for record in node.recorded() if isinstance(record, LevelRecord)]
     assert levels[-1].current == 70 * MI
 
@@ -325,9 +325,9 @@ def test_full_looks_at_many_containers_do_not_come_at_once(
     for number in range(60):
         node.bed.run_pod(a_pod(f"p{number}"))
     node.bed.wait(2)
-    node.witness.sample(node.bed.core, node.bed.now)
+    node.sampler.sample(node.bed.core, node.bed.now)
     fully = [opened(node, monkeypatch, 5).count("memory.stat") for _ in range(12)]
-    node.witness.close()
+    node.sampler.close()
     assert sum(fully) == 61
     assert max(fully) <= 15
 
@@ -342,7 +342,7 @@ def test_a_kill_in_the_kernels_log_reaches_the_containers_record(folder: Path) -
     node.lives(2)
     (kill,) = [record for record in node.recorded() if isinstance(record, KillRecord)]
     assert kill.pid == 4711
-    assert node.witness.oom_kills.count == 1
+    assert node.sampler.oom_kills.count == 1
 
 
 def test_a_kill_of_nobody_known_is_the_nodes(folder: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_kill_of_nobody_known_is_the_nodes(folder: Path) -> None:
     _play(node, [KILLED_4_19])
     node.lives(2)
     node.lives(2)
-    node.witness.close()
+    node.sampler.close()
     found = [each for each in read_recordings(str(node.records)) if each.who.is_node]
     assert any(isinstance(record, KillRecord) for record in found[0].records)
 
@@ -365,9 +365,9 @@ def test_a_kill_told_of_after_its_cgroup_is_gone_is_still_the_containers(folder:
     _play(node, _killed_at(node.path))
     node.bed.end_pod(node.pod)
     node.bed.wait(4)
-    node.witness.sample(node.bed.core, node.bed.now)
+    node.sampler.sample(node.bed.core, node.bed.now)
     node.bed.wait(4)
-    node.witness.sample(node.bed.core, node.bed.now)
+    node.sampler.sample(node.bed.core, node.bed.now)
     records = node.recorded()
     assert [each.pid for each in records if isinstance(each, KillRecord)] == [4711]
     assert any(isinstance(each, LifeRecord) and each.what == "vanished" for each in records)
@@ -384,7 +384,7 @@ def test_who_dies_before_the_first_look_is_found_by_the_plan(folder: Path, cgrou
     kernel.set(node.path, "memory.current", "gone")
     for _ in range(2):
         node.bed.now += 2
-        node.witness.sample(node.bed.core, node.bed.now)
+        node.sampler.sample(node.bed.core, node.bed.now)
     assert [each.pid for each in node.recorded() if isinstance(each, KillRecord)] == [4711]
 
 
@@ -395,7 +395,7 @@ def test_a_report_heard_just_before_the_end_is_recorded(folder: Path) -> None:
     node.lives(2)
     _play(node, _killed_at(node.path))
     node.lives(2)
-    assert node.witness.oom_kills.count == 0
+    assert node.sampler.oom_kills.count == 0
     assert any(isinstance(record, KillRecord) for record in node.recorded())
 
 
@@ -408,7 +408,7 @@ def _play(node: Watched, lines: list[str]) -> None:
     """A file hands out all of its bytes at once, a log record by record."""
     from memqos.kernel.log import LogRecord as Line
 
-    log = node.witness.oom_kills.log
+    log = node.sampler.oom_kills.log
     assert log is not None
     queue = [[Line(n, 5_000_000, text) for n, text in enumerate(lines, 1)]]
     log.records = lambda: iter(queue.pop() if queue else [])  # type: ignore[method-assign]
@@ -419,9 +419,9 @@ def test_a_disk_that_fails_stops_recording_and_not_the_guard(folder: Path) -> No
     node.records.write_text("no folder")
     node.lives(40, stuck=True)
     assert node.high() == LIMIT
-    node.witness.close()
-    assert node.witness.recorder is not None
-    assert node.witness.recorder.fault is not None
+    node.sampler.close()
+    assert node.sampler.recorder is not None
+    assert node.sampler.recorder.fault is not None
 
 
 def test_the_log_says_once_that_nothing_is_recorded_and_once_that_it_is_again(
@@ -429,7 +429,7 @@ def test_the_log_says_once_that_nothing_is_recorded_and_once_that_it_is_again(
 ) -> None:
     node = Watched(folder)
     node.records.write_text("no folder")
-    recorder = node.witness.recorder
+    recorder = node.sampler.recorder
     assert recorder is not None
     for _ in range(20):
         node.lives(2)
@@ -445,13 +445,13 @@ def test_the_log_says_once_that_nothing_is_recorded_and_once_that_it_is_again(
         == len(node.bed.log_events("recording goes on"))
         == 1
     )
-    status = AgentStatus(node.bed.core, "0.0", node.bed.now, 0.0, node.witness)
+    status = AgentStatus(node.bed.core, "0.0", node.bed.now, 0.0, node.sampler)
     found = {family.name: list(family.samples) for family in metric_families(status)}
     assert found["memqos_recording"][0].value == 1
 
 
 def _until_written(node: Watched) -> None:
-    writing = node.witness._writing
+    writing = node.sampler._writing
     assert writing is not None
     writing.result()
 
@@ -459,7 +459,7 @@ def _until_written(node: Watched) -> None:
 def test_metrics_tell_of_the_guard_and_the_recorder(folder: Path) -> None:
     node = Watched(folder)
     node.lives(40, stuck=True)
-    status = AgentStatus(node.bed.core, "0.0", node.bed.now, 0.0, node.witness)
+    status = AgentStatus(node.bed.core, "0.0", node.bed.now, 0.0, node.sampler)
     found = {family.name: list(family.samples) for family in metric_families(status)}
     assert found["memqos_guard_step"][0].value == 4
     assert {sample.value for sample in found["memqos_guard_steps_total"]} == {4, 0}
@@ -469,16 +469,16 @@ def test_metrics_tell_of_the_guard_and_the_recorder(folder: Path) -> None:
 def test_a_configuration_decides_what_is_watched(tmp_path: Path) -> None:
     fs = CgroupFs(str(tmp_path))
     off = AgentConfiguration(guard=GuardConfig(off=True), recorder=RecorderConfig(off=True))
-    witness, _ = sampler_of(off, fs, "/proc")
-    assert (witness.guard, witness.recorder) == (None, None)
-    witness.close()
-    told = AgentConfiguration(
+    sampler, _ = sampler_of(off, fs, "/proc")
+    assert (sampler.guard, sampler.recorder) == (None, None)
+    sampler.close()
+    configuration = AgentConfiguration(
         guard=GuardConfig(period=7.0, steps=2),
         recorder=RecorderConfig(folder=str(tmp_path), kib_each=8),
     )
-    witness, _ = sampler_of(told, fs, "/proc")
-    assert witness.guard is not None
-    assert witness.recorder is not None
-    assert (witness.guard.tuning.period, witness.guard.tuning.steps) == (7.0, 2)
-    assert witness.recorder.bounds.bytes_each == 8192
-    witness.close()
+    sampler, _ = sampler_of(configuration, fs, "/proc")
+    assert sampler.guard is not None
+    assert sampler.recorder is not None
+    assert (sampler.guard.tuning.period, sampler.guard.tuning.steps) == (7.0, 2)
+    assert sampler.recorder.bounds.bytes_each == 8192
+    sampler.close()
