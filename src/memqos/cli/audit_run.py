@@ -25,8 +25,7 @@ from memqos.cli.output import show_status
 from memqos.cli.settings import (
     POLICY_CHOICES,
     FactorType,
-    ResolvedSettings,
-    SettingsOptions,
+    SettingsArguments,
     resolve_settings,
     with_cluster_defaults,
 )
@@ -37,6 +36,7 @@ from memqos.host.census_reader import CensusReader
 from memqos.host.census_workers import CountSettings
 from memqos.host.dumps import DumpSource, dump_of
 from memqos.release import Release
+from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Settings as PlanTerms
 from memqos.units import pluralize
 
@@ -105,14 +105,14 @@ class AuditRequest(NamedTuple):
 class _SettingsAudit(NamedTuple):
     """An audit under one set of terms."""
 
-    under: ResolvedSettings
+    under: NodeSettings
     audit: Audit
     findings: tuple[Finding, ...]
     tallies: ClusterTotals
 
 
 def run_audit(
-    question: AuditRequest, wanted: SettingsOptions, live: LiveCluster
+    question: AuditRequest, wanted: SettingsArguments, live: LiveCluster
 ) -> tuple[AuditReport, list[bytes]]:
     """The audit, and every pod as JSON where that was asked for."""
     compare, rules = question.compare, question.rules
@@ -200,7 +200,7 @@ def _source_name(file: str, live: LiveCluster) -> str:
 def _audit_under(
     survey: CensusReader,
     others: ClusterObjects,
-    under: ResolvedSettings,
+    under: NodeSettings,
     rules: tuple[str, ...],
     *,
     with_pods: bool = False,
@@ -226,11 +226,11 @@ def _audit_under(
 
 
 def _resolve_audit_settings(
-    wanted: SettingsOptions,
+    wanted: SettingsArguments,
     others: ClusterObjects,
     survey: CensusReader,
     live: LiveCluster | None = None,
-) -> ResolvedSettings:
+) -> NodeSettings:
     """Without a release asked for, that of the newest kubelet counts, else the API server's."""
     if wanted.release is not None:
         return resolve_settings(wanted)
@@ -258,7 +258,7 @@ def _resolve_audit_settings(
 
 
 def _node_memories(
-    others: ClusterObjects, under: ResolvedSettings
+    others: ClusterObjects, under: NodeSettings
 ) -> tuple[dict[str, NodeMemory], list[InputError]]:
     sizing = NodeMemoryEstimator(under.config, under.settings, exact=under.is_configured)
     found: dict[str, NodeMemory] = {}
@@ -301,7 +301,7 @@ def _add_late_faults(
         survey.add_fault(InputError(f"usage of pods that were not read: {some}{more}"))
 
 
-def _parse_compare(compare: str, wanted: SettingsOptions) -> SettingsOptions:
+def _parse_compare(compare: str, wanted: SettingsArguments) -> SettingsArguments:
     """release=1.37,policy=None,factor=0.8"""
     changes: dict[str, Any] = {}
     for part in compare.split(","):
@@ -327,7 +327,7 @@ def _compare(title: str, here: _SettingsAudit, there: _SettingsAudit) -> ReportC
     return ReportComparison(title, compare_audits(here.audit, there.audit, findings, changed))
 
 
-def _display_settings(under: ResolvedSettings) -> AuditSettings:
+def _display_settings(under: NodeSettings) -> AuditSettings:
     return AuditSettings(str(under.settings.release), under.settings.policy, under.settings.factor)
 
 

@@ -9,7 +9,6 @@ from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.output import complain, emit, output_option, print_lines
 from memqos.cli.settings import (
-    ResolvedSettings,
     check_settings_options,
     resolve_settings,
     settings_data,
@@ -26,6 +25,7 @@ from memqos.kube.shape import Part, Shape, containers_of, shape_of
 from memqos.manifests.objects import Template
 from memqos.plan.semantics import Planner, is_stored
 from memqos.release import Release, default, stage
+from memqos.settings.resolver import NodeSettings
 from memqos.units import scientific
 
 _Row = list[PodExplanation]
@@ -93,7 +93,7 @@ def command(
 
 
 def _rows(
-    reader: ManifestReader, files: Sequence[str], under: Sequence[ResolvedSettings]
+    reader: ManifestReader, files: Sequence[str], under: Sequence[NodeSettings]
 ) -> Iterator[_Row]:
     planners = [Planner(each.settings) for each in under]
     for template, pod in reader.pods(files):
@@ -149,7 +149,7 @@ def _overflow_notes(shape: Shape) -> Iterator[str]:
         )
 
 
-def _print(rows: Iterable[_Row], under: ResolvedSettings, *, why: bool) -> None:
+def _print(rows: Iterable[_Row], under: NodeSettings, *, why: bool) -> None:
     from memqos.draw.text.pod import pod_overview
 
     for index, (pod,) in enumerate(row for row in rows if row[0].semantics.plan is not None):
@@ -162,7 +162,7 @@ def _print(rows: Iterable[_Row], under: ResolvedSettings, *, why: bool) -> None:
             print_lines(derivation(pod, under.settings))
 
 
-def _print_comparison(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -> None:
+def _print_comparison(rows: Iterable[_Row], under: Sequence[NodeSettings]) -> None:
     from memqos.draw.text.pod import release_comparison
 
     titles = [str(each.settings.release) for each in under]
@@ -173,14 +173,14 @@ def _print_comparison(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -
         print_lines(["", *release_comparison(list(zip(titles, row, strict=True)))])
 
 
-def _print_settings(under: Sequence[ResolvedSettings]) -> None:
+def _print_settings(under: Sequence[NodeSettings]) -> None:
     for each in under:
         print(settings_line(each.settings))
     for note in dict.fromkeys(note for each in under for note in each.notes):
         print_lines([f"note: {note}"])
 
 
-def _print_svg(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -> None:
+def _print_svg(rows: Iterable[_Row], under: Sequence[NodeSettings]) -> None:
     from memqos.draw.svg.levels import levels_svg
     from memqos.draw.svg.pod_levels import pod_levels_chart
 
@@ -195,7 +195,7 @@ def _print_svg(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -> None:
 
 
 def _data(
-    rows: Iterable[_Row], under: Sequence[ResolvedSettings], *, why: bool, compared: bool
+    rows: Iterable[_Row], under: Sequence[NodeSettings], *, why: bool, compared: bool
 ) -> dict[str, Any]:
     terms = [settings_data(each) for each in under]
     if compared:

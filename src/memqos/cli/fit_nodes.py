@@ -20,7 +20,7 @@ from memqos.kube.pod import Pod, ResourceList
 from memqos.kube.resources import Amounts
 from memqos.kube.shape import Shape, amounts_of, shape_of
 from memqos.manifests.objects import Template
-from memqos.release import DEFAULT_MINOR, Release
+from memqos.release import Release
 from memqos.units import pluralize
 
 if TYPE_CHECKING:
@@ -171,21 +171,18 @@ def _read_snapshot(item: "Item", notes: list[str]) -> tuple[FitNode, list[Locate
 
 
 def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> Amounts:
-    from memqos.host.snapshots import (
-        kubelet_in_document,
-        snapshot_cgroup_names,
-        snapshot_configuration,
-    )
-    from memqos.kube.kubelet import with_defaults
+    from memqos.host.snapshots import snapshot_cgroup_names
     from memqos.kube.node import Capacity, allocatable
+    from memqos.settings.facts import facts_of_snapshot
+    from memqos.settings.resolver import configuration_document, resolve
+    from memqos.settings.settings import SettingsOptions
 
-    release = Release.of(snapshot.kubelet or DEFAULT_MINOR)
-    config, places = with_defaults({}, release.minor), _DEFAULT_MAX_PODS
-    document = snapshot_configuration(snapshot, file)
-    if document is not None:
-        kubelet = kubelet_in_document(document, release)
-        config, release = kubelet.config, kubelet.release
-        places = document.data.get("maxPods") or places
+    facts = facts_of_snapshot(snapshot, file)
+    node_settings = resolve(facts, SettingsOptions())
+    places = _DEFAULT_MAX_PODS
+    if facts.configuration is not None:
+        # maxPods has no part in memory, so the settings do not hold it.
+        places = configuration_document(facts.configuration).data.get("maxPods") or places
     kubepods = snapshot_cgroup_names(snapshot, file).kubepods
     cpus = _cpu_count(snapshot.cgroups.get(kubepods, {}).get("cpuset.cpus", ""))
     if not cpus:
@@ -195,7 +192,9 @@ def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> Amounts:
             hint=f"{kubepods} has no cpuset.cpus: give the Node instead",
         )
     capacity = Capacity(cpu=cpus * 1000, memory=snapshot.memory)
-    published = allocatable(capacity, config, release).published
+    published = allocatable(
+        capacity, node_settings.config, node_settings.settings.release
+    ).published
     return {name: amount.milli for name, amount in published.items()} | {
         PODS_RESOURCE: places * 1000
     }

@@ -1,24 +1,25 @@
-"""Amounts of memory and of time as values of options."""
+"""Options that several commands share, the types of their values, and what they come to."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
+from memqos.converge.pod_sources import PodSource, is_url, parse_pod_source
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
+from memqos.host.kubelet import SECURE_URL, KubeletCredentials
 from memqos.kube.quantity import MAX_INT64, Quantity
 from memqos.plan.changes import Change
 from memqos.release import DEFAULT_MINOR, Release
+from memqos.settings.facts import NodeFacts
+from memqos.settings.resolver import release_of
+from memqos.settings.settings import SettingsOptions
 
 if TYPE_CHECKING:
     from memqos.converge.router import Route, Router, WriteVia
-from collections.abc import Mapping
-
-from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
-from memqos.converge.pod_sources import PodSource, is_url, parse_pod_source
-from memqos.host.kubelet import SECURE_URL, KubeletCredentials
 
 
 class BytesType(click.ParamType[int]):
@@ -83,17 +84,15 @@ def parse_gates(texts: Iterable[str]) -> dict[str, bool]:
 def resolve_release(
     release: str | None, gates: Iterable[str], node_version: str | None = None
 ) -> tuple[Release, list[str]]:
-    """The release asked for, else that of the node, and what a person should know about it."""
-    notes = []
-    if release is None and node_version is not None:
-        notes.append(f"the release is that of the node's kubelet, {node_version}")
-    return Release.of(release or node_version or DEFAULT_MINOR, parse_gates(gates)), notes
+    """The release alone, with the stated gates: the stated one, else that of a node."""
+    facts = NodeFacts(version=node_version, version_source="the node's kubelet")
+    return release_of(facts, SettingsOptions(release=release, gates=parse_gates(gates)))
 
 
 def resolve_server_release(version: str, gates: Iterable[str]) -> tuple[Release, list[str]]:
-    """The release of a live cluster's API server, and that it is."""
-    note = f"the release is that of the API server, {version}"
-    return Release.of(version, parse_gates(gates)), [note]
+    """The release of a live cluster's API server, with the stated gates."""
+    facts = NodeFacts(server_version=version)
+    return release_of(facts, SettingsOptions(gates=parse_gates(gates)))
 
 
 def _parse_gate(text: str) -> tuple[str, bool]:

@@ -36,10 +36,9 @@ from memqos.cli.output import (
     write_output_file,
 )
 from memqos.cli.settings import FactorType, placement_option
-from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, PlanOptions, plan_observation
 from memqos.converge.observation import ObservedNode, load_kubelet_config, observe_live, with_agent
 from memqos.converge.running_kubelet import KubeletSources, kubelet_of_source
-from memqos.converge.settings import PlanOptions
 from memqos.draw.text.changes import changes_data, changes_summary, changes_text, gaps_text
 from memqos.draw.text.pod import settings_line
 from memqos.errors import InputError
@@ -204,12 +203,12 @@ def make_plan(observation: ObservedNode, plan_options: PlanOptions) -> NodePlan:
 def plan_options_from(**options: Any) -> PlanOptions:
     """The terms that `node_options` gave."""
     return PlanOptions(
-        options["release"],
-        parse_gates(options["gates"]),
-        options["policy"],
-        options["factor"],
-        _numa_mode(options["numa"], options["state"]),
-        options["placement"] or "containers",
+        release=options["release"],
+        gates=parse_gates(options["gates"]),
+        policy=options["policy"],
+        factor=options["factor"],
+        numa=_numa_mode(options["numa"], options["state"]),
+        placement=options["placement"] or "containers",
     )
 
 

@@ -8,7 +8,6 @@ import click
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines
 from memqos.cli.settings import (
-    ResolvedSettings,
     check_settings_options,
     resolve_settings,
     settings_data,
@@ -32,6 +31,7 @@ from memqos.manifests.objects import Template
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import is_stored, semantics_of_stored
 from memqos.release import Release
+from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Settings
 
 _REFUSED: Final = 2
@@ -172,7 +172,7 @@ def _refusals(sent: Template, result: Resize) -> Iterator[InputError]:
             yield sent.field_error(error.field, error.message)
 
 
-def _print(found: list[ResizeReport], under: ResolvedSettings, *, why: bool) -> None:
+def _print(found: list[ResizeReport], under: NodeSettings, *, why: bool) -> None:
     from memqos.draw.text.pod import settings_line
 
     if not found:

@@ -5,22 +5,17 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from memqos.converge.settings import (
-    PROTECTION_FILES,
-    CgroupFilePath,
-    NodeSettings,
-    PlanOptions,
-    resolve_node_settings,
-)
 from memqos.kube.kubelet import STATIC, KubeletConfiguration
 from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.plan.changes import Comparison, as_stored, compare
 from memqos.plan.effective import Claim, Protection, effective
-from memqos.plan.names import outer
+from memqos.plan.levels import PROTECTION_FILES, CgroupFilePath
+from memqos.plan.names import names_of, outer
 from memqos.plan.setting import FileSettings
 from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import Release
-from memqos.settings.settings import Numa, Settings
+from memqos.settings.resolver import NodeSettings, resolve
+from memqos.settings.settings import Numa, Settings, SettingsOptions
 
 if TYPE_CHECKING:
     from memqos.converge.observation import ObservedNode
@@ -37,6 +32,14 @@ PLAN_FILES = (
     "cpuset.mems",
 )
 """What is read of every cgroup to plan it."""
+
+
+class PlanOptions(SettingsOptions, frozen=True, kw_only=True):
+    """What a person states about the plan of a node."""
+
+    numa: Numa = "off"
+    agent: bool = False
+    """Whether the cgroups that an agent on the node manages are planned as it plans them."""
 
 
 class NodePlan(msgspec.Struct, frozen=True):
@@ -56,7 +59,7 @@ class NodePlan(msgspec.Struct, frozen=True):
     kubelet_managed: frozenset[CgroupFilePath] = frozenset()
     """Files in which the running kubelet puts the planned value itself, once a minute."""
     doubt: str | None = None
-    """Why it must not be written: see `Ground.doubt`."""
+    """Why it must not be written: see `NodeSettings.doubt`."""
     managed: frozenset[str] = frozenset()
     """The cgroups that are planned as the agent on the node plans them."""
     faults: tuple[str, ...] = ()
@@ -70,14 +73,8 @@ class NodePlan(msgspec.Struct, frozen=True):
 
 def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodePlan:
     """Plan the node that was observed."""
-    node_settings = resolve_node_settings(
-        observation.machine,
-        observation.configuration,
-        observation.driver,
-        options,
-        observation.node,
-    )
-    settings = node_settings.settings
+    node_settings = resolve(observation.facts, options)
+    settings, names = node_settings.settings, names_of(node_settings.config)
     notes = [*observation.notes, *node_settings.notes]
     tree = plan_node(observation.pods, settings, node_settings.config, node_settings.capacity)
     if options.numa != "off":
@@ -94,7 +91,7 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
 
         managed = observation.agent.managed_paths
         tree = with_agent_plan(tree, observation.agent)
-    comparison = compare(tree, observation.cgroups, node_settings.names, settings.page_size)
+    comparison = compare(tree, observation.cgroups, names, settings.page_size)
     return NodePlan(
         settings,
         node_settings.config,
@@ -105,9 +102,7 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
         _pods_without_alignment(
             observation, tree, options.numa, node_settings.config, settings.release
         ),
-        tuple(
-            what for what in observation.unreadable if _is_about(what, node_settings.names.kubepods)
-        ),
+        tuple(what for what in observation.unreadable if _is_about(what, names.kubepods)),
         kubelet_managed=_kubelet_managed(node_settings, tree),
         managed=managed,
         doubt=node_settings.doubt,
@@ -117,12 +112,13 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
 
 def _kubelet_managed(node_settings: NodeSettings, tree: Tree) -> frozenset[CgroupFilePath]:
     """Under other options than the kubelet's own, it does not keep what is planned."""
-    kubelet, settings, names = node_settings.kubelet, node_settings.settings, node_settings.names
+    kubelet, settings = node_settings.kubelet, node_settings.settings
     if kubelet is None or not kubelet.writes_levels:
         return frozenset()
     is_same = kubelet.release.minor == settings.release.minor and kubelet.policy == settings.policy
     if not is_same or not settings.release.is_enabled("MemoryQoS"):
         return frozenset()
+    names = names_of(node_settings.config)
     return frozenset(
         (path, file)
         for path in (names.kubepods, names.burstable)

@@ -28,17 +28,18 @@ from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.manifests.agent_state import FileState, read_agent_state
 from memqos.plan.changes import MANAGED
+from memqos.plan.names import cgroup_names
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Cgroup, Tree
+from memqos.settings.facts import (
+    NodeFacts,
+    RawKubeletConfig,
+    facts_of_machine,
+    snapshot_configuration,
+)
 
 LIVE_ORIGIN: Final = "this machine"
-
-
-class RawKubeletConfig(msgspec.Struct, frozen=True):
-    """A KubeletConfiguration as bytes, still to be decoded, and what errors call it."""
-
-    name: str
-    data: bytes
+_DRIVERS: Final[tuple[CgroupDriver, ...]] = ("systemd", "cgroupfs")
 
 
 class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +73,11 @@ class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_live(self) -> bool:
         return self.origin == LIVE_ORIGIN
+
+    @property
+    def facts(self) -> NodeFacts:
+        """What its settings follow from; a node that cannot be planned is refused."""
+        return facts_of_machine(self.machine, self.configuration, self.driver, self.node)
 
 
 def observe_live(
@@ -129,21 +135,28 @@ def observe_live(
 def observe_snapshot(snapshot: "Snapshot", file: str) -> ObservedNode:
     """A node as it was when a snapshot was taken of it."""
     kubepods = kubepods_in(snapshot.cgroups)
-    text = snapshot.kubelet_configuration
     return ObservedNode(
         origin=file,
         machine=snapshot.machine,
         pods=snapshot.running,
         cgroups=snapshot.cgroups,
         driver=kubepods[0].driver if kubepods else None,
-        configuration=RawKubeletConfig(f"{file}: kubelet_configuration", text.encode())
-        if text
-        else None,
+        configuration=snapshot_configuration(snapshot, file),
         memory_manager_state=snapshot.memory_manager_state,
         agent=snapshot.agent,
         own_values=snapshot.own_values,
         notes=snapshot.gaps,
     )
+
+
+def driver_in_tree(fs: CgroupFs, cgroup_root: str) -> CgroupDriver | None:
+    """The driver that created the cgroups below a cgroupRoot; None where that is not clear."""
+    found = [
+        driver
+        for driver in _DRIVERS
+        if fs.identity(cgroup_names(driver, cgroup_root).kubepods) is not None
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def load_kubelet_config(file: str | None) -> RawKubeletConfig | None:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from memqos.converge.kubelet_endpoint import EndpointFacts, ask_kubelet
-from memqos.converge.observation import RawKubeletConfig, read_kubelet_config
+from memqos.converge.observation import driver_in_tree, read_kubelet_config
 from memqos.converge.pod_sources import KubeletPods
-from memqos.converge.settings import driver_there
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.local_kubelet import KubeletProcess, find_kubelet, is_running, process_version
@@ -27,6 +26,7 @@ from memqos.manifests.documents import read_documents
 from memqos.plan.names import cgroup_names
 from memqos.plan.tree import reserved_paths
 from memqos.release import DEFAULT_MINOR
+from memqos.settings.facts import RawKubeletConfig
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -320,7 +320,7 @@ def reserved_by(configuration: RawKubeletConfig, fs: CgroupFs) -> frozenset[str]
     """
     written = decode_kubelet(_data(configuration), DEFAULT_MINOR).written
     config = with_defaults(written, DEFAULT_MINOR)
-    driver = driver_there(fs, config.cgroup_root) or config.driver
+    driver = driver_in_tree(fs, config.cgroup_root) or config.driver
     return reserved_paths(cgroup_names(driver, config.cgroup_root), config)
 
 

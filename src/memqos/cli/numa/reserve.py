@@ -66,22 +66,22 @@ def command(
 
     Exit code 2 if nothing is reserved, or the machine is too small.
     """
-    site = read_node_facts(machine, None, snapshot, with_state=False)
+    facts = read_node_facts(machine, None, snapshot, with_state=False)
     running = with_reservations(
-        resolve_kubelet(site, kubelet, release, gates), kube_reserved, system_reserved, eviction
+        resolve_kubelet(facts, kubelet, release, gates), kube_reserved, system_reserved, eviction
     )
-    equation = reservation_equation(running, site.machine)
+    equation = reservation_equation(running, facts.machine)
     if not equation.total.nano:
         complain(
             "nothing is kept back, and Static wants some reservedMemory – give --kube-reserved, "
             "--system-reserved or --eviction"
         )
         return _IMPOSSIBLE
-    split = _split(site.machine, equation, _parse_shares(shares, site.machine))
+    split = _split(facts.machine, equation, _parse_shares(shares, facts.machine))
     if isinstance(split, SplitShortfall):
         complain(_shortfall_text(split, equation))
         return _IMPOSSIBLE
-    _assert_valid(site.machine, split, equation)
+    _assert_valid(facts.machine, split, equation)
     if output == "table":
         print("\n".join(reserved_memory_yaml(split, equation)))
     else:
