@@ -42,13 +42,13 @@ def recorded(name: str) -> dict[str, Any]:
 
 def changed(node: dict[str, Any]) -> list[tuple[str, str]]:
     observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
-    plan = plan_observation(observation, PlanOptions(release="1.38"))
+    plan = plan_observation(observation, PlanOptions())
     return [(change.path, change.file) for change in plan.comparison.changes]
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_node_kept_by_a_real_kubelet_is_converged(name: str) -> None:
-    done = memqos("plan", "--snapshot", f"tests/nodes/{name}.json", "--release", "1.38")
+    done = memqos("plan", "--snapshot", f"tests/nodes/{name}.json")
     assert done.returncode == 0
     assert done.stdout.endswith("converged: nothing to change\n")
 

@@ -166,18 +166,21 @@ def _read_snapshot(item: "Item", notes: list[str]) -> tuple[FitNode, list[Locate
         (item, msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=name)))
         for pod in snapshot.running
     ]
-    allocatable = _snapshot_allocatable(snapshot, item.document.file)
+    allocatable, about = _snapshot_allocatable(snapshot, item.document.file)
+    notes += [f"{name}: {note}" for note in about]
     return FitNode(name, allocatable, snapshot.kubelet or None), pods
 
 
-def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> Amounts:
+def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> tuple[Amounts, tuple[str, ...]]:
+    """What the node would publish, and the notes on the settings that this follows from."""
     from memqos.host.snapshots import snapshot_cgroup_names
     from memqos.kube.node import Capacity, allocatable
     from memqos.settings.facts import facts_of_snapshot
     from memqos.settings.resolver import configuration_document, resolve
     from memqos.settings.settings import SettingsOptions
 
-    facts = facts_of_snapshot(snapshot, file)
+    # The note on the release is about that of the whole command.
+    facts = msgspec.structs.replace(facts_of_snapshot(snapshot, file), version_source=None)
     node_settings = resolve(facts, SettingsOptions())
     places = _DEFAULT_MAX_PODS
     if facts.configuration is not None:
@@ -195,9 +198,8 @@ def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> Amounts:
     published = allocatable(
         capacity, node_settings.config, node_settings.settings.release
     ).published
-    return {name: amount.milli for name, amount in published.items()} | {
-        PODS_RESOURCE: places * 1000
-    }
+    amounts = {name: amount.milli for name, amount in published.items()}
+    return amounts | {PODS_RESOURCE: places * 1000}, node_settings.notes
 
 
 def _cpu_count(cpus: str) -> int:

@@ -1,13 +1,14 @@
 """The one place where facts and options become the settings of a node (decision 17)."""
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.kubelet.decoding import KUBELET_KIND
+from memqos.kube.kubelet.reading import IGNORED, KubeletSettings, kubelet_from
 from memqos.kube.node import Capacity, allocatable, before_eviction, eviction_reserve
 from memqos.kube.quantity import Quantity
 from memqos.manifests.documents import Document, find_document
@@ -24,9 +25,6 @@ from memqos.settings.settings import (
 )
 from memqos.units import format_bytes
 
-if TYPE_CHECKING:
-    from memqos.kube.kubelet.reading import KubeletSettings
-
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a node, whatever pods it runs."""
@@ -36,7 +34,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     known_capacity: Capacity | None = None
     notes: tuple[str, ...] = ()
     is_configured: bool = False
-    """Whether a kubelet configuration was known, and none had to be assumed."""
+    """Whether `config` is the kubelet's; else it is that of a kubelet without a configuration."""
     kubelet: RunningKubelet | None = None
     """None where no kubelet is known to run here."""
     doubt: str | None = None
@@ -86,6 +84,7 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
         # The guess may be a wrong one for the configuration, too.
         if version.guessed_from is None:
             raise
+        document = None
         notes.append(f"the kubelet's defaults are assumed: {release} does not take {error}")
     if (
         options.assume_gate_on
@@ -122,7 +121,7 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
         config=config,
         known_capacity=capacity,
         notes=tuple(notes),
-        is_configured=facts.configuration is not None,
+        is_configured=document is not None,
         kubelet=running,
         doubt=doubt_of(facts, options, running),
     )
@@ -166,11 +165,8 @@ def _version(facts: NodeFacts, options: SettingsOptions, notes: list[str]) -> _V
 
 def _read_kubelet(
     document: Document, release: Release, running: str | None, notes: list[str]
-) -> "KubeletSettings":
+) -> KubeletSettings:
     """The configuration as a kubelet of a release reads it, else as the running kubelet does."""
-    # Imported here: `explain` of a manifest alone reads no configuration.
-    from memqos.kube.kubelet.reading import kubelet_from
-
     try:
         kubelet = kubelet_from(document.data, release, file=document.file)
     except InputError as error:
@@ -188,15 +184,13 @@ def _read_kubelet(
 
 def _read_as_running(
     document: Document, release: Release, running: str | None
-) -> "KubeletSettings | None":
+) -> KubeletSettings | None:
     """A configuration by the rules of the kubelet that runs with it, for another release's plan.
 
     Gates that the other release does not have are skipped. None where that kubelet refuses it, too.
     """
     if running is None:
         return None
-    from memqos.kube.kubelet.reading import KubeletSettings, kubelet_from
-
     try:
         kubelet = kubelet_from(document.data, Release.of(running))
     except MemqosError:
@@ -211,8 +205,6 @@ def _running_kubelet(document: Document | None, version: str | None) -> RunningK
     """The kubelet of a version with its configuration; None where it could not run with that."""
     if document is None or version is None:
         return None
-    from memqos.kube.kubelet.reading import IGNORED, kubelet_from
-
     try:
         kubelet = kubelet_from(document.data, Release.of(version))
     except MemqosError:

@@ -70,6 +70,8 @@ def command(
     running = with_reservations(
         resolve_kubelet(facts, kubelet, release, gates), kube_reserved, system_reserved, eviction
     )
+    for note in running.notes:
+        complain(f"note: {note}")
     equation = reservation_equation(running, facts.machine)
     if not equation.total.nano:
         complain(
@@ -90,14 +92,14 @@ def command(
 
 
 def _split(
-    machine: NumaMachine, equation: ReservationEquation, asked: dict[int, int]
+    machine: NumaMachine, equation: ReservationEquation, shares: dict[int, int]
 ) -> NumaReservations | SplitShortfall:
     if equation.total.nano % NANOS:
         raise InputError(
             f"{equation.total} is no whole number of bytes, so no reservedMemory can add up to it",
             hint="write evictionHard as an amount instead of a percentage",
         )
-    return split_reservation(empty_node_map(machine.nodes, {}), equation.total.value, asked)
+    return split_reservation(empty_node_map(machine.nodes, {}), equation.total.value, shares)
 
 
 def _parse_shares(shares: tuple[str, ...], machine: NumaMachine) -> dict[int, int]:
