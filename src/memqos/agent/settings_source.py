@@ -34,13 +34,13 @@ KUBELET_CGROUP: Final = "/system.slice/kubelet.service"
 """Where systemd runs a kubelet: another cgroup, of another inode, after each restart."""
 _FIRST_DOUBT: Final = 2.0
 _LAST_DOUBT: Final = 60.0
-"""Seconds after which all sources are asked again while something is in doubt, doubling."""
+"""Seconds until all sources are read again while something is in doubt, doubling."""
 KUBELET_PENDING: Final = "the running kubelet is asked what it is, and has not answered yet"
-"""The doubt until a kubelet's first answer: what other sources say may be something else."""
+"""The doubt until a kubelet's first reply: other sources may say something else."""
 
 
 class SettingsSource:
-    """Works it out again only when something has changed."""
+    """Resolves the settings again only when something has changed."""
 
     def __init__(
         self,
@@ -64,25 +64,25 @@ class SettingsSource:
         self._reported: AgentSettings | None = None
         self._complaints: tuple[str, ...] = ()
         self.is_fresh = False
-        """Whether the last answer holds what the kubelet, or its file, said just then."""
+        """Whether the last settings are by what the kubelet, or its file, said just then."""
         self.is_requested = True
-        """Whether they were asked in the last call, not only before it."""
+        """Whether the kubelet's endpoint was read in the last call, not only before it."""
 
     @property
     def is_request_pending(self) -> bool:
-        """Whether the kubelet was asked, and its answer has not been taken in."""
-        return self._sources.is_asking
+        """Whether a request was sent to the kubelet, and its reply has not been read."""
+        return self._sources.is_request_pending
 
     def cancel_request(self) -> None:
-        """Break off what the kubelet is being asked."""
-        self._sources.drop_question()
+        """Break off the pending request to the kubelet."""
+        self._sources.cancel_request()
 
     def refresh(self) -> None:
-        """Have the kubelet asked at the next call, however recently it was."""
+        """Read the kubelet's endpoint at the next call, however recently it was read."""
         self._sources.refresh()
 
     def is_due(self) -> bool:
-        """Whether to ask again though nothing else is due: in doubt, or after a restart."""
+        """Whether to resolve again though nothing else is due: in doubt, or after a restart."""
         now = self._clock()
         self._sources.find_process(now)
         before, self._restarts = self._restarts, self._restart_marker(self._restarts)
@@ -90,15 +90,15 @@ class SettingsSource:
             self.refresh()
             self._retry_delay = _FIRST_DOUBT
             return True
-        if self._sources.is_asking:
-            return self._sources.has_answer
+        if self._sources.is_request_pending:
+            return self._sources.has_reply
         if now >= self._retry_at:
             self.refresh()
             return True
         return now >= self._sources.retry_at
 
     def take_notes(self, mode: str) -> list[tuple[LogSeverity, str]]:
-        """What is worth saying of the last answer, once."""
+        """The notes on the last settings, each once."""
         notes, self._notes = self._notes, []
         node_settings, before = self._last, self._reported
         if (
@@ -144,8 +144,8 @@ class SettingsSource:
         file = configuration.kubelet_config
         stated = None if file is None else _read_kubelet_file(file)
         facts = self._sources.read_facts(node, kubelet, configuration=stated is None)
-        self.is_fresh, self.is_requested = facts.is_fresh, facts.is_asked
-        if not facts.is_awaited:
+        self.is_fresh, self.is_requested = facts.is_fresh, facts.is_requested
+        if not facts.is_first_pending:
             self._note_complaints(facts)
         config = stated or facts.configuration
         options = SettingsOptions(
@@ -157,7 +157,7 @@ class SettingsSource:
         )
         numa = None if configuration.numa == "off" else self._numa_machine()
         status = None if node is None else node.status
-        inputs = options, config, facts.notes, facts.is_awaited, status, numa
+        inputs = options, config, facts.notes, facts.is_first_pending, status, numa
         if self._last is None or (inputs, self._driver()) != self._inputs:
             resolved = self._resolve_or_doubt(
                 config, options, node, facts, is_stated=stated is not None
@@ -165,7 +165,7 @@ class SettingsSource:
             resolved = msgspec.structs.replace(
                 resolved,
                 notes=(*facts.notes, *resolved.notes),
-                doubt=KUBELET_PENDING if facts.is_awaited else resolved.doubt,
+                doubt=KUBELET_PENDING if facts.is_first_pending else resolved.doubt,
             )
             self._last = AgentSettings(**msgspec.structs.asdict(resolved), numa=numa)
             self._inputs = inputs, self._driver()
@@ -230,8 +230,8 @@ class SettingsSource:
         return driver_in_tree(self._fs, self._cgroup_root)
 
     def _schedule_retry(self, node_settings: NodeSettings) -> None:
-        if self._sources.is_asking:
-            return  # scheduled when the answer is there
+        if self._sources.is_request_pending:
+            return  # scheduled when the reply is there
         if node_settings.doubt is None:
             self._retry_at, self._retry_delay = float("inf"), _FIRST_DOUBT
         elif self._retry_at <= self._clock() or self._retry_at == float("inf"):
@@ -245,7 +245,7 @@ class SettingsSource:
         return self._fs.identity(KUBELET_CGROUP) or before[0], self._sources.process or before[1]
 
     def _note_complaints(self, facts: KubeletFacts) -> None:
-        """Say once why a source does not tell."""
+        """Note once why a source gives no answer."""
         for each in facts.complaints:
             if each not in self._complaints:
                 what = f"the kubelet does not tell its configuration or its version: {each}"

@@ -103,7 +103,7 @@ def _parse_gate(text: str) -> tuple[str, bool]:
 
 
 def cgroup_root_option(command: _F) -> _F:
-    """--cgroup-root, as an absolute path: saved plans and journals are held against it."""
+    """--cgroup-root, as an absolute path: saved plans and journals are compared with it."""
     return click.option(
         "--cgroup-root",
         default=SYSTEM_ROOT,
@@ -121,7 +121,7 @@ _ROUTE_WORDS: Final[dict["WriteVia", str]] = {
 
 
 def owner_options(command: _F) -> _F:
-    """Who is asked to write."""
+    """Who writes: systemd, the runtime, or memqos itself."""
     for option in (
         click.option(
             "--direct", is_flag=True, help="Write past systemd and the runtime, to the files."
@@ -153,7 +153,7 @@ def with_route(data: dict[str, Any], route: "Route") -> dict[str, Any]:
 
 
 def pod_source_options(command: _F) -> _F:
-    """--pods, and what a kubelet wants to know before it answers."""
+    """--pods, and the credentials that a kubelet takes."""
     for option in (
         click.option(
             "--server-name", metavar="NAME", help="The name in the kubelet's certificate."
@@ -178,7 +178,7 @@ def pod_source_options(command: _F) -> _F:
 
 
 def pod_source_from(options: Mapping[str, Any]) -> PodSource | None:
-    """The source these options of `source_options` name; None where none is named."""
+    """The source these options of `pod_source_options` name; None where none is named."""
     text, live = options["pods"], LiveCluster(options["context"], node_name=options["node_name"])
     if text is None and live.is_chosen:
         text = CLUSTER

@@ -1,4 +1,4 @@
-"""The options that state settings, and the files that tell facts of a node."""
+"""The options that state settings, and the files that facts of a node are read from."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
@@ -25,7 +25,7 @@ _LARGEST_PAGE: Final = 1 << 30
 
 
 class SettingsArguments(SettingsOptions, frozen=True, kw_only=True):
-    """The options as given on the command line, with the files that tell of a node."""
+    """The options as given on the command line, with the files that describe a node."""
 
     assume_gate_on: bool = True
     kubelet: str | None = None

@@ -74,7 +74,7 @@ def is_running(process: KubeletProcess, proc: str = "/proc") -> bool:
 
 
 def process_version(process: KubeletProcess, proc: str = "/proc") -> str | None:
-    """The version of the program that a kubelet runs from, asked of its file.
+    """The version of the program that a kubelet runs from, by its file's --version.
 
     None where that file is another by now, or could be of anybody's making: it is executed.
     """

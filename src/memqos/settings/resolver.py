@@ -1,14 +1,13 @@
 """The one place where facts and options become the settings of a node (decision 17)."""
 
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.kubelet.decoding import KUBELET_KIND
-from memqos.kube.kubelet.reading import IGNORED, KubeletSettings, kubelet_from
 from memqos.kube.node import Capacity, allocatable, before_eviction, eviction_reserve
 from memqos.kube.quantity import Quantity
 from memqos.manifests.documents import Document, find_document
@@ -24,6 +23,9 @@ from memqos.settings.settings import (
     SettingsOptions,
 )
 from memqos.units import format_bytes
+
+if TYPE_CHECKING:
+    from memqos.kube.kubelet.reading import KubeletSettings
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,8 +167,11 @@ def _version(facts: NodeFacts, options: SettingsOptions, notes: list[str]) -> _V
 
 def _read_kubelet(
     document: Document, release: Release, running: str | None, notes: list[str]
-) -> KubeletSettings:
+) -> "KubeletSettings":
     """The configuration as a kubelet of a release reads it, else as the running kubelet does."""
+    # Imported here: `explain` of a manifest alone reads no configuration.
+    from memqos.kube.kubelet.reading import kubelet_from
+
     try:
         kubelet = kubelet_from(document.data, release, file=document.file)
     except InputError as error:
@@ -184,13 +189,15 @@ def _read_kubelet(
 
 def _read_as_running(
     document: Document, release: Release, running: str | None
-) -> KubeletSettings | None:
+) -> "KubeletSettings | None":
     """A configuration by the rules of the kubelet that runs with it, for another release's plan.
 
     Gates that the other release does not have are skipped. None where that kubelet refuses it, too.
     """
     if running is None:
         return None
+    from memqos.kube.kubelet.reading import kubelet_from
+
     try:
         kubelet = kubelet_from(document.data, Release.of(running))
     except MemqosError:
@@ -198,13 +205,15 @@ def _read_as_running(
     for name, on in kubelet.config.feature_gates.items():
         with suppress(UnsupportedRelease):
             release = release.with_gates({name: on})
-    return KubeletSettings(kubelet.config, release, kubelet.notes)
+    return msgspec.structs.replace(kubelet, release=release)
 
 
 def _running_kubelet(document: Document | None, version: str | None) -> RunningKubelet | None:
     """The kubelet of a version with its configuration; None where it could not run with that."""
     if document is None or version is None:
         return None
+    from memqos.kube.kubelet.reading import IGNORED, kubelet_from
+
     try:
         kubelet = kubelet_from(document.data, Release.of(version))
     except MemqosError:
@@ -270,7 +279,7 @@ def _memory(
         return capacity, options.allocatable
     computed = allocatable(capacity, config, release).enforced_memory
     # On a machine the Node's figure is in force, whatever a file says. Beside a Node in a file, a
-    # configuration is what a person wants to try.
+    # configuration is what a person tries out.
     is_tried = facts.configuration is not None and not facts.is_observed
     if facts.published is None or is_tried:
         return capacity, computed

@@ -279,16 +279,16 @@ def _rebuild(options: StateCheckOptions, loaded: LoadedCheckpoint) -> RebuiltSta
             MemoryManagerState(loaded.state.policy), tuple(loaded.state.assignments)
         )
     settings, _ = settings_for_state(options, facts)
-    kept = settings.reserved
-    if isinstance(kept, InvalidReservation):
-        sentences = "; ".join(reservation_sentences(kept))
+    reserved = settings.reserved
+    if isinstance(reserved, InvalidReservation):
+        sentences = "; ".join(reservation_sentences(reserved))
         raise InputError(
             f"reservedMemory: {sentences}",
             hint="memqos numa check says more, reserve what would do",
         )
     if loaded.state.policy == "None":
         return RebuiltState(loaded.state)
-    made = rebuild_state(loaded.state, empty_node_map(facts.machine.nodes, kept))
+    made = rebuild_state(loaded.state, empty_node_map(facts.machine.nodes, reserved))
     if isinstance(made, UnusableState):
         raise InputError(
             f"no state can be made of it: {'; '.join(state_sentences(made))}", file=options.file

@@ -130,7 +130,7 @@ def reservation_equation(kubelet: NumaKubelet, machine: NumaMachine) -> Reservat
 
 
 def find_reservations(kubelet: NumaKubelet, reserved: str | None) -> NumaReservations | None:
-    """reservedMemory in either spelling; None where nobody says anything about it."""
+    """reservedMemory in either spelling; None where neither option nor configuration has one."""
     if reserved is not None:
         return parse_reserved_option(reserved)
     return None if not kubelet.is_configured else in_configuration(kubelet.config.reserved_memory)
@@ -207,7 +207,7 @@ def _resolve_reserved(
 
 
 def system_reserved_of_state(state: MemoryManagerState) -> dict[int, dict[str, int]]:
-    """What a state says each node keeps for the system."""
+    """What each node reserves for the system, by a state."""
     return {
         i: {name: table.system_reserved for name, table in node.memory.items()}
         for i, node in state.nodes.items()

@@ -68,7 +68,7 @@ state_option = click.option(
 def read_node_facts(
     machine: str | None, state: str | None, snapshot: str | None, *, with_state: bool = True
 ) -> NumaNodeFacts:
-    """The node that options name; a state file alone tells of the machine it was written on.
+    """The node that options name; a state file alone describes the machine it was written on.
 
     Without `with_state` no state is read, so that a broken one does not matter.
     """
@@ -123,7 +123,7 @@ def _not_a_machine_error(error: InputError) -> InputError:
 
 
 def read_machine_beside(path: str, loaded: LoadedCheckpoint | None) -> NumaMachine:
-    """The same beside a state, which tells of page sizes that files leave out."""
+    """The same beside a state, which has page sizes that files leave out."""
     found = read_numa_machine(path)
     if loaded is None or os.path.isdir(path):
         return found
@@ -140,7 +140,7 @@ def read_state_text(path: str) -> str:
 
 
 def kubelet_state_path() -> str:
-    """Where this machine's kubelet keeps its state."""
+    """The file of this machine's kubelet with its state."""
     return f"{Roots().kubelet}/{KUBELET_STATE_FILE}"
 
 

@@ -102,21 +102,21 @@ def _split(
     return split_reservation(empty_node_map(machine.nodes, {}), equation.total.value, shares)
 
 
-def _parse_shares(shares: tuple[str, ...], machine: NumaMachine) -> dict[int, int]:
-    asked: dict[int, int] = {}
-    for text in shares:
+def _parse_shares(texts: tuple[str, ...], machine: NumaMachine) -> dict[int, int]:
+    shares: dict[int, int] = {}
+    for text in texts:
         node, equals, amount = text.partition("=")
         if not equals or not node.isdecimal():
             raise click.BadParameter(f"{text!r} is not like 0=1Gi", param_hint="--node")
         if int(node) not in machine.ids:
             raise InputError(f"the machine has no node {node}", field="--node")
-        if int(node) in asked:
+        if int(node) in shares:
             raise click.BadParameter(f"node {node} is given twice", param_hint="--node")
         quantity = Quantity.parse(amount)
         if quantity.nano < 0 or quantity.nano % NANOS:
             raise InputError(f"{quantity} is no amount of memory", field="--node")
-        asked[int(node)] = quantity.value
-    return asked
+        shares[int(node)] = quantity.value
+    return shares
 
 
 def _shortfall_text(shortfall: SplitShortfall, equation: ReservationEquation) -> str:
