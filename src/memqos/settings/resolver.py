@@ -66,28 +66,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
     """The settings of a node: what is stated comes first, then what is observed, then defaults."""
     notes: list[str] = []
-    version = _version(facts, options, notes)
-    gates = {"MemoryQoS": True, **options.gates} if options.assume_gate_on else options.gates
-    release = Release.of(version.minor_or_text, gates)
-    if version.guessed_from is not None:
-        notes.append(
-            f"which kubelet runs here is not known: planned as {release}, {version.guessed_from}"
-        )
-    document: Document | None = None
-    config = with_defaults({}, release.minor)
-    try:
-        if facts.configuration is not None:
-            document = configuration_document(facts.configuration)
-            kubelet = _read_kubelet(document, release, facts.version, notes)
-            config, release = kubelet.config, kubelet.release.with_gates(options.gates)
-        elif facts.is_observed:
-            notes.append("no kubelet configuration is known: the kubelet's defaults are assumed")
-    except MemqosError as error:
-        # The guess may be a wrong one for the configuration, too.
-        if version.guessed_from is None:
-            raise
-        document = None
-        notes.append(f"the kubelet's defaults are assumed: {release} does not take {error}")
+    release, config, document = _read_configuration(facts, options, notes)
     if (
         options.assume_gate_on
         and release.is_enabled("MemoryQoS")
@@ -100,8 +79,8 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
     config = _with_driver(config, facts, notes)
     policy = _policy(options, config, release, notes)
     capacity, unreserved = _memory(facts, options, config, release, notes)
-    running = _running_kubelet(document, facts.version)
-    if running is not None and running.withholds_protection and policy != "None":
+    kubelet = _running_kubelet(document, facts.version)
+    if kubelet is not None and kubelet.withholds_protection and policy != "None":
         notes.append(
             "the kubelet's memoryReservationPolicy None keeps the protection of kubepods at 0, so "
             "what is reserved below has no effect: set TieredReservation in the kubelet's "
@@ -124,8 +103,8 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
         known_capacity=capacity,
         notes=tuple(notes),
         is_configured=document is not None,
-        kubelet=running,
-        doubt=doubt_of(facts, options, running),
+        kubelet=kubelet,
+        doubt=doubt_of(facts, options, kubelet),
     )
 
 
@@ -163,6 +142,41 @@ def _version(facts: NodeFacts, options: SettingsOptions, notes: list[str]) -> _V
             minor = Release.of(facts.version_on_path).minor
             return _Version(minor, "that of the kubelet on PATH")
     return _Version(DEFAULT_MINOR, "memqos's default")
+
+
+class _Configuration(NamedTuple):
+    release: Release
+    """With the gates of the configuration, and those stated."""
+    config: KubeletConfiguration
+    document: Document | None
+    """Where the configuration stands; None where the defaults are assumed."""
+
+
+def _read_configuration(
+    facts: NodeFacts, options: SettingsOptions, notes: list[str]
+) -> _Configuration:
+    version = _version(facts, options, notes)
+    gates = {"MemoryQoS": True, **options.gates} if options.assume_gate_on else options.gates
+    release = Release.of(version.minor_or_text, gates)
+    if version.guessed_from is not None:
+        notes.append(
+            f"which kubelet runs here is not known: planned as {release}, {version.guessed_from}"
+        )
+    assumed = _Configuration(release, with_defaults({}, release.minor), None)
+    if facts.configuration is None:
+        if facts.is_observed:
+            notes.append("no kubelet configuration is known: the kubelet's defaults are assumed")
+        return assumed
+    try:
+        document = configuration_document(facts.configuration)
+        kubelet = _read_kubelet(document, release, facts.version, notes)
+    except MemqosError as error:
+        # A guessed release may be a wrong one for the configuration, too.
+        if version.guessed_from is None:
+            raise
+        notes.append(f"the kubelet's defaults are assumed: {release} does not take {error}")
+        return assumed
+    return _Configuration(kubelet.release.with_gates(options.gates), kubelet.config, document)
 
 
 def _read_kubelet(
