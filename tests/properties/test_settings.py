@@ -237,6 +237,20 @@ def test_a_stated_configuration_holds_in_every_command(path: Path, tmp_path: Pat
             assert agree(agent(str(path), stated, tmp_path / "machine"), planned), stated
 
 
+def test_a_configuration_is_found_among_other_documents(tmp_path: Path) -> None:
+    node, file = str(RECORDED[0]), tmp_path / "kubelet.yaml"
+    text = "kind: KubeletConfiguration\nkubeReserved: {memory: 300Mi}\n"
+    file.write_text(text)
+    alone = plan(node, Stated("1.38", {"MemoryQoS": True}, str(file)))
+    file.write_text(f"kind: Pod\n---\n{text}")
+    for command in (explain, plan, numa, rank):
+        assert agree(command(node, Stated("1.38", {"MemoryQoS": True}, str(file))), alone), command
+    file.write_text("kind: Pod\n")
+    refused = {outcome(each, node, Stated(None, {}, str(file))) for each in (explain, plan, numa)}
+    (error,) = refused
+    assert "the file holds a Pod, not a KubeletConfiguration" in str(error)
+
+
 class TestWholeCommands:
     """On a node whose kubelet's file names a gate that the stated release does not have."""
 
