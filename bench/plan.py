@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from memqos.converge.node_plan import PLAN_FILES, plan_observation
-from memqos.converge.observation import RawKubeletConfig, observe_live
-from memqos.converge.settings import PlanOptions
+from memqos.converge.node_plan import PLAN_FILES, PlanOptions, plan_observation
+from memqos.converge.observation import observe_live
 from memqos.host.machine import Roots
 from memqos.kernel.machine import Machine
 from memqos.kube.kubelet import with_defaults
@@ -19,6 +18,7 @@ from memqos.kube.pod import Pod
 from memqos.plan.changes import DEFAULTS, as_stored
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release
+from memqos.settings.facts import RawKubeletConfig
 from memqos.settings.settings import Settings
 
 PODS = 250

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from tests.fakes.agent import LEVELS, SteppedNode, container_paths
 from tests.fakes.scripted_kubelet import (
     LOW,
@@ -16,12 +17,15 @@ from tests.fakes.scripted_kubelet import (
 
 from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.observed import RestartMarkers
+from memqos.agent.core.pod_intent import AgentSettings
 from memqos.agent.settings_source import SettingsSource
-from memqos.converge.observation import RawKubeletConfig as KubeletFile
-from memqos.converge.settings import NodeSettings, PlanOptions, resolve_node_settings
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import read_machine
 from memqos.kube.node import Node, NodeStatus, NodeSystemInfo
+from memqos.settings.facts import RawKubeletConfig as KubeletFile
+from memqos.settings.facts import facts_of_machine
+from memqos.settings.resolver import resolve
+from memqos.settings.settings import SettingsOptions
 
 STEP: Final = 0.5
 """Seconds at a time, so that a hole is seen when it opens and when it is closed."""
@@ -51,25 +55,26 @@ class ScriptedSettings(SettingsSource):
         configuration: AgentConfiguration,
         node: Node | None = None,
         kubelet: KubeletEndpoint | None = None,
-    ) -> NodeSettings:
+    ) -> AgentSettings:
         # Of another release the Node tells by itself.
         self._is_due |= self._answer.minor != self._node.settings.minor
         self.is_fresh = self._is_due and self._node.now >= self._node.answers_at
         if self.is_fresh:
             self._answer, self._is_due = self._node.settings, False
         info = NodeSystemInfo(kubelet_version=f"v1.{self._answer.minor}.0")
-        self._last = resolve_node_settings(
+        facts = facts_of_machine(
             read_machine(self._node.node.roots),
             KubeletFile("configz", self._answer.configuration.encode()),
             None,
-            PlanOptions(
-                configuration.release,
-                configuration.gates,
-                configuration.policy,
-                configuration.factor,
-            ),
             Node(status=NodeStatus(node_info=info)),
         )
+        options = SettingsOptions(
+            release=configuration.release,
+            gates=configuration.gates,
+            policy=configuration.policy,
+            factor=configuration.factor,
+        )
+        self._last = AgentSettings(**msgspec.structs.asdict(resolve(facts, options)))
         return self._last
 
     def is_due(self) -> bool:

@@ -10,9 +10,9 @@ from tests.fakes.scripted_kubelet import Settings
 from memqos.agent.settings_source import SettingsSource
 from memqos.converge import running_kubelet
 from memqos.converge.kubelet_endpoint import EndpointFacts
-from memqos.converge.observation import RawKubeletConfig
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.kube.node import Node, NodeStatus, NodeSystemInfo
+from memqos.settings.facts import RawKubeletConfig
 
 URL: Final = "https://127.0.0.1:10250"
 

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from tests.builders import GI, Json, box
 
-from memqos.converge.node_plan import NodePlan, plan_observation
-from memqos.converge.observation import ObservedNode, RawKubeletConfig
-from memqos.converge.settings import PlanOptions
+from memqos.converge.node_plan import NodePlan, PlanOptions, plan_observation
+from memqos.converge.observation import ObservedNode
 from memqos.kernel.machine import Machine, NumaTexts
 from memqos.kube.pod import Pod
 from memqos.numa.masks import SearchEffort
+from memqos.settings.facts import RawKubeletConfig
 from memqos.settings.settings import Numa
 
 MEMS: Final = "cpuset.mems"
@@ -97,7 +97,9 @@ class Site:
             configuration=RawKubeletConfig("kubelet", json.dumps(self.config).encode()),
             memory_manager_state=self.state,
         )
-        return plan_observation(observation, PlanOptions("1.38", gates or {}, numa=numa))
+        return plan_observation(
+            observation, PlanOptions(release="1.38", gates=gates or {}, numa=numa)
+        )
 
     def bound(self, plan: NodePlan) -> dict[str, str]:
         """Container → what it is bound to once the plan is written."""

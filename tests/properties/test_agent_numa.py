@@ -17,9 +17,8 @@ from tests.fakes.agent import MI, NUMA_NODES, SteppedNode, a_pod, container_path
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import FightConfig
-from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, PlanOptions, plan_observation
 from memqos.converge.observation import observe_live
-from memqos.converge.settings import PlanOptions
 from memqos.kernel.file_formats import node_list
 from memqos.numa.machine_state import MemoryBlocks, MemoryManagerState
 from memqos.numa.topology_manager import TOPOLOGY_POLICY_NAMES
@@ -244,7 +243,9 @@ class Node(RuleBasedStateMachine):
         observation = observe_live(
             self.bed.pods, PLAN_FILES, below=("/kubepods",), roots=self.bed.node.roots
         )
-        return plan_observation(observation, PlanOptions("1.38", GATES, numa="allocate"))
+        return plan_observation(
+            observation, PlanOptions(release="1.38", gates=GATES, numa="allocate")
+        )
 
     def leaves_nothing_behind(self) -> None:
         for pod in self.running.values():

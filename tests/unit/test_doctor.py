@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from memqos.agent.core.reservations import PodReservations, level_cgroups
-from memqos.converge.node_plan import plan_observation
+from memqos.converge.node_plan import PlanOptions, plan_observation
 from memqos.converge.observation import observe_snapshot
-from memqos.converge.settings import PlanOptions
 from memqos.findings.facts import NodeFacts, PlanFacts, SecondReading
 from memqos.findings.finding import Finding
 from memqos.findings.node import judge_node

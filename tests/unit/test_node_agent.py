@@ -23,16 +23,14 @@ from tests.unit.test_node_guard import files as stuck
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.reconcile import build_reconciler
 from memqos.agent.state import AgentStatus, agent_state
-from memqos.converge.node_plan import NodePlan, plan_observation
+from memqos.converge.node_plan import NodePlan, PlanOptions, plan_observation
 from memqos.converge.observation import (
     ObservedNode,
-    RawKubeletConfig,
     observe_live,
     observe_snapshot,
     values_in_journal,
     with_agent_plan,
 )
-from memqos.converge.settings import PlanOptions
 from memqos.converge.undo import UndoEntry
 from memqos.errors import InputError, Unreachable
 from memqos.findings.facts import NodeFacts, PlanFacts
@@ -46,6 +44,7 @@ from memqos.manifests.agent_state import AgentState, read_agent_state
 from memqos.manifests.snapshot import read_snapshot
 from memqos.plan.names import cgroup_names
 from memqos.plan.tree import Tree
+from memqos.settings.facts import RawKubeletConfig
 
 OFF = """
 kind: KubeletConfiguration

@@ -8,9 +8,8 @@ import pytest
 from tests.builders import Json, box, stanza
 from tests.fakes.numa import MEMS, POOLS, Site, changes, full
 
-from memqos.converge.node_plan import plan_observation
+from memqos.converge.node_plan import PlanOptions, plan_observation
 from memqos.converge.observation import ObservedNode, observe_snapshot
-from memqos.converge.settings import PlanOptions
 from memqos.errors import InputError
 from memqos.manifests.snapshot import read_snapshot
 from memqos.settings.settings import Numa

@@ -11,13 +11,14 @@ from click.testing import CliRunner
 from tests.fakes.machine import put_tree
 
 from memqos.cli.main import cli
-from memqos.converge.node_plan import plan_observation
-from memqos.converge.observation import RawKubeletConfig, observe_snapshot
-from memqos.converge.settings import PlanOptions, resolve_node_settings
+from memqos.converge.node_plan import PlanOptions, plan_observation
+from memqos.converge.observation import observe_snapshot
 from memqos.errors import InputError
 from memqos.host.owner_discovery import OwnerEndpoints
 from memqos.kernel.machine import Machine
 from memqos.manifests.snapshot import read_snapshot
+from memqos.settings.facts import RawKubeletConfig, facts_of_machine
+from memqos.settings.resolver import resolve
 
 ROOT = Path(__file__).parents[2]
 NODES = ROOT / "tests" / "nodes"
@@ -41,13 +42,13 @@ def recorded(name: str) -> dict[str, Any]:
 
 def changed(node: dict[str, Any]) -> list[tuple[str, str]]:
     observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
-    plan = plan_observation(observation, PlanOptions(release="1.38"))
+    plan = plan_observation(observation, PlanOptions())
     return [(change.path, change.file) for change in plan.comparison.changes]
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_node_kept_by_a_real_kubelet_is_converged(name: str) -> None:
-    done = memqos("plan", "--snapshot", f"tests/nodes/{name}.json", "--release", "1.38")
+    done = memqos("plan", "--snapshot", f"tests/nodes/{name}.json")
     assert done.returncode == 0
     assert done.stdout.endswith("converged: nothing to change\n")
 
@@ -77,15 +78,16 @@ def test_an_older_kubelets_configuration_is_read_by_its_own_rules() -> None:
         b"cgroupDriver: systemd\nfeatureGates: {CSIMigration: true, NodeSwap: false}\n",
     )
     machine = Machine(meminfo="MemTotal: 4194304 kB\n", kubelet="v1.26.1")
-    node_settings = resolve_node_settings(
-        machine, file, None, PlanOptions(release="1.38", gates={"MemoryQoS": True})
+    found = resolve(
+        facts_of_machine(machine, file, None),
+        PlanOptions(release="1.38", gates={"MemoryQoS": True}),
     )
-    assert (str(node_settings.settings.release), node_settings.config.driver) == ("1.38", "systemd")
-    assert dict(node_settings.settings.release.gates)["MemoryQoS"] is True
-    assert any("v1.26.1: 1.38 refuses it" in note for note in node_settings.notes)
+    assert (str(found.settings.release), found.config.driver) == ("1.38", "systemd")
+    assert dict(found.settings.release.gates)["MemoryQoS"] is True
+    assert any("v1.26.1: 1.38 refuses it" in note for note in found.notes)
     unknown = Machine(meminfo="MemTotal: 4194304 kB\n")
     with pytest.raises(InputError, match="CSIMigration"):
-        resolve_node_settings(unknown, file, None, PlanOptions(release="1.38"))
+        resolve(facts_of_machine(unknown, file, None), PlanOptions(release="1.38"))
 
 
 @pytest.mark.parametrize("name", RECORDED)

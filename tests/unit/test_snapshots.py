@@ -10,15 +10,13 @@ import yaml
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import MEMINFO, PROC, SYS, roots
 
-from memqos.converge.node_plan import plan_observation
+from memqos.converge.node_plan import PlanOptions, plan_observation
 from memqos.converge.observation import (
     ObservedNode,
-    RawKubeletConfig,
     observe_live,
     observe_snapshot,
 )
 from memqos.converge.pod_sources import FilePods, parse_pod_source
-from memqos.converge.settings import PlanOptions
 from memqos.converge.snapshots import encode_snapshot, observe_snapshot_file, take_snapshot
 from memqos.errors import InputError, Unreachable
 from memqos.host.machine import Roots
@@ -28,6 +26,7 @@ from memqos.kube.node import Capacity
 from memqos.kube.pod import Pod
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release
+from memqos.settings.facts import RawKubeletConfig
 from memqos.settings.settings import Settings
 
 NODES = Path(__file__).parents[1] / "nodes"

@@ -11,6 +11,7 @@ import msgspec
 
 from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.observed import Checkpoint, NodeReading, RestartMarkers
+from memqos.agent.core.pod_intent import AgentSettings
 from memqos.agent.core.reconciler import ReadScope
 from memqos.agent.core.report import LogSeverity, Report
 from memqos.agent.events import Announcer, announcer_of
@@ -29,7 +30,6 @@ from memqos.converge.journal import Journal, hierarchy_of, open_journal, read_jo
 from memqos.converge.pod_sources import ContainersByRuntime, PodSource
 from memqos.converge.rollback import RollbackResult, check_undo_entries, is_restorable, rollback
 from memqos.converge.router import Router
-from memqos.converge.settings import NodeSettings
 from memqos.converge.steps import StaleStep, WriteOptions, WriteResult, WriteStep
 from memqos.converge.undo import UndoEntries, UndoEntry
 from memqos.errors import InputError, MemqosError, Unreachable
@@ -41,6 +41,7 @@ from memqos.host.owner_discovery import OwnerEndpoints, discover_owners
 from memqos.kernel.file_formats import meminfo_of
 from memqos.kube.pod import Pod
 from memqos.plan.changes import Change
+from memqos.plan.names import names_of
 from memqos.plan.tree import reserved_paths
 
 _TIMEOUT: Final = 5.0
@@ -186,11 +187,11 @@ class NodeWriter:
 
     # Reading.
 
-    def node_settings(self) -> NodeSettings:
+    def node_settings(self) -> AgentSettings:
         """What the node's plans rest on; the same as before where nothing has changed."""
         node, kubelet = node_of(self.source), source_kubelet_endpoint(self.source)
         ground = self.settings_source.resolve(self.configuration, node, kubelet)
-        self._reserved |= reserved_paths(ground.names, ground.config)
+        self._reserved |= reserved_paths(names_of(ground.config), ground.config)
         return ground
 
     def refresh(self) -> None:

@@ -1,8 +1,8 @@
-"""What an agent's plans rest on: the machine, the running kubelet, the names of cgroups.
+"""Where an agent's settings come from: the machine, the running kubelet, the names of cgroups.
 
 In a cluster the Node says what is in force, and the kubelet itself what it was configured with,
-where it may be asked; else its process and its file do. Nothing here waits for the kubelet: it is
-asked by somebody else, and each call goes by the last answer.
+where its endpoint may be read; else its process and its file do. Nothing here waits for the
+kubelet: `submit` sends the request, and each call goes by the last answer.
 """
 
 import time
@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration
+from memqos.agent.core.pod_intent import AgentSettings
 from memqos.agent.core.report import LogSeverity
-from memqos.converge.observation import RawKubeletConfig as KubeletFile
+from memqos.converge.observation import driver_in_tree
 from memqos.converge.running_kubelet import KubeletFacts, KubeletSources, Submit, ask_at_once
-from memqos.converge.settings import NodeSettings, PlanOptions, driver_there, resolve_node_settings
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version
+from memqos.kube.kubelet import CgroupDriver
 from memqos.kube.node import Node
+from memqos.settings.facts import RawKubeletConfig, facts_of_machine
+from memqos.settings.resolver import NodeSettings, resolve
+from memqos.settings.settings import SettingsOptions
 
 if TYPE_CHECKING:
     from memqos.numa.machines import NumaMachine
@@ -30,13 +34,13 @@ KUBELET_CGROUP: Final = "/system.slice/kubelet.service"
 """Where systemd runs a kubelet: another cgroup, of another inode, after each restart."""
 _FIRST_DOUBT: Final = 2.0
 _LAST_DOUBT: Final = 60.0
-"""Seconds after which all sources are asked again while something is in doubt, doubling."""
+"""Seconds until all sources are read again while something is in doubt, doubling."""
 KUBELET_PENDING: Final = "the running kubelet is asked what it is, and has not answered yet"
-"""The doubt until a kubelet's first answer: what other sources say may be something else."""
+"""The doubt until a kubelet's first reply: other sources may say something else."""
 
 
 class SettingsSource:
-    """Works it out again only when something has changed."""
+    """Resolves the settings again only when something has changed."""
 
     def __init__(
         self,
@@ -50,35 +54,35 @@ class SettingsSource:
         self._roots = roots
         self._sources = KubeletSources(roots, clock, submit)
         self._version_on_path = kubelet_version()
-        self._last: NodeSettings | None = None
+        self._last: AgentSettings | None = None
         self._inputs: object = None
         self._cgroup_root = ""
         self._restarts = self._restart_marker()
         self._retry_at = float("inf")
         self._retry_delay = _FIRST_DOUBT
         self._notes: list[tuple[LogSeverity, str]] = []
-        self._reported: NodeSettings | None = None
+        self._reported: AgentSettings | None = None
         self._complaints: tuple[str, ...] = ()
         self.is_fresh = False
-        """Whether the last answer holds what the kubelet, or its file, said just then."""
+        """Whether the last settings are by what the kubelet, or its file, said just then."""
         self.is_requested = True
-        """Whether they were asked in the last call, not only before it."""
+        """Whether the kubelet's endpoint was read in the last call, not only before it."""
 
     @property
     def is_request_pending(self) -> bool:
-        """Whether the kubelet was asked, and its answer has not been taken in."""
-        return self._sources.is_asking
+        """Whether a request was sent to the kubelet, and its reply has not been read."""
+        return self._sources.is_request_pending
 
     def cancel_request(self) -> None:
-        """Break off what the kubelet is being asked."""
-        self._sources.drop_question()
+        """Break off the pending request to the kubelet."""
+        self._sources.cancel_request()
 
     def refresh(self) -> None:
-        """Have the kubelet asked at the next call, however recently it was."""
+        """Read the kubelet's endpoint at the next call, however recently it was read."""
         self._sources.refresh()
 
     def is_due(self) -> bool:
-        """Whether to ask again though nothing else is due: in doubt, or after a restart."""
+        """Whether to resolve again though nothing else is due: in doubt, or after a restart."""
         now = self._clock()
         self._sources.find_process(now)
         before, self._restarts = self._restarts, self._restart_marker(self._restarts)
@@ -86,15 +90,15 @@ class SettingsSource:
             self.refresh()
             self._retry_delay = _FIRST_DOUBT
             return True
-        if self._sources.is_asking:
-            return self._sources.has_answer
+        if self._sources.is_request_pending:
+            return self._sources.has_reply
         if now >= self._retry_at:
             self.refresh()
             return True
         return now >= self._sources.retry_at
 
     def take_notes(self, mode: str) -> list[tuple[LogSeverity, str]]:
-        """What is worth saying of the last answer, once."""
+        """The notes on the last settings, each once."""
         notes, self._notes = self._notes, []
         node_settings, before = self._last, self._reported
         if (
@@ -132,42 +136,46 @@ class SettingsSource:
 
     def resolve(
         self,
-        told: AgentConfiguration,
+        configuration: AgentConfiguration,
         node: Node | None = None,
         kubelet: KubeletEndpoint | None = None,
-    ) -> NodeSettings:
-        """What plans rest on under a configuration, with what a cluster says of the node."""
-        stated = None if told.kubelet_config is None else _read_kubelet_file(told.kubelet_config)
+    ) -> AgentSettings:
+        """The settings with a configuration, and with what a cluster says of the node."""
+        file = configuration.kubelet_config
+        stated = None if file is None else _read_kubelet_file(file)
         facts = self._sources.read_facts(node, kubelet, configuration=stated is None)
-        self.is_fresh, self.is_requested = facts.is_fresh, facts.is_asked
-        if not facts.is_awaited:
+        self.is_fresh, self.is_requested = facts.is_fresh, facts.is_requested
+        if not facts.is_first_pending:
             self._note_complaints(facts)
         config = stated or facts.configuration
-        wanted = PlanOptions(
-            told.release, told.gates, told.policy, told.factor, told.numa, told.placement
+        options = SettingsOptions(
+            release=configuration.release,
+            gates=configuration.gates,
+            policy=configuration.policy,
+            factor=configuration.factor,
+            placement=configuration.placement,
         )
-        nodes = None if told.numa == "off" else self._numa_machine()
-        said = None if node is None else node.status
-        told_of = wanted, config, facts.notes, facts.is_awaited, said, nodes
-        mark = told_of, driver_there(self._fs, self._cgroup_root)
-        if self._last is None or mark != self._inputs:
-            node_settings = self._resolve_or_doubt(
-                config, wanted, node, facts, is_stated=stated is not None
+        numa = None if configuration.numa == "off" else self._numa_machine()
+        status = None if node is None else node.status
+        inputs = options, config, facts.notes, facts.is_first_pending, status, numa
+        if self._last is None or (inputs, self._driver()) != self._inputs:
+            resolved = self._resolve_or_doubt(
+                config, options, node, facts, is_stated=stated is not None
             )
-            self._last = msgspec.structs.replace(
-                node_settings,
-                notes=(*facts.notes, *node_settings.notes),
-                numa=nodes,
-                doubt=KUBELET_PENDING if facts.is_awaited else node_settings.doubt,
+            resolved = msgspec.structs.replace(
+                resolved,
+                notes=(*facts.notes, *resolved.notes),
+                doubt=KUBELET_PENDING if facts.is_first_pending else resolved.doubt,
             )
-            self._inputs = told_of, driver_there(self._fs, self._cgroup_root)
+            self._last = AgentSettings(**msgspec.structs.asdict(resolved), numa=numa)
+            self._inputs = inputs, self._driver()
         self._schedule_retry(self._last)
         return self._last
 
     def _resolve_or_doubt(
         self,
-        config: KubeletFile | None,
-        wanted: PlanOptions,
+        config: RawKubeletConfig | None,
+        options: SettingsOptions,
         node: Node | None,
         facts: KubeletFacts,
         *,
@@ -175,18 +183,18 @@ class SettingsSource:
     ) -> NodeSettings:
         """A configuration of the kubelet's that memqos cannot use ends no agent."""
         try:
-            return self._resolve(config, wanted, node, facts)
+            return self._resolve(config, options, node, facts)
         except MemqosError as error:
             if config is None or is_stated:
                 raise
-            node_settings = self._resolve(None, wanted, node, facts)
+            node_settings = self._resolve(None, options, node, facts)
             doubt = f"the running kubelet's configuration cannot be used: {error}"
             return msgspec.structs.replace(node_settings, doubt=doubt, kubelet=None)
 
     def _resolve(
         self,
-        config: KubeletFile | None,
-        wanted: PlanOptions,
+        config: RawKubeletConfig | None,
+        options: SettingsOptions,
         node: Node | None,
         facts: KubeletFacts,
     ) -> NodeSettings:
@@ -197,9 +205,9 @@ class SettingsSource:
             missing={"kubelet": facts.why_unknown},
         )
         try:
-            node_settings = resolve_node_settings(machine, config, None, wanted, node)
+            node_settings = resolve(facts_of_machine(machine, config, None, node), options)
         except MemqosError as error:
-            is_unsupported = isinstance(error, UnsupportedRelease) and wanted.release is None
+            is_unsupported = isinstance(error, UnsupportedRelease) and options.release is None
             if node is None and not is_unsupported:
                 raise
             if node is not None:
@@ -210,17 +218,20 @@ class SettingsSource:
                 # nothing is written until the kubelet answers otherwise.
                 missing = {"kubelet": str(error)}
                 machine = msgspec.structs.replace(machine, kubelet=None, missing=missing)
-                wanted = msgspec.structs.replace(wanted, gates={})
-            node_settings = resolve_node_settings(machine, config, None, wanted)
+                options = msgspec.structs.replace(options, gates={})
+            node_settings = resolve(facts_of_machine(machine, config, None), options)
         self._cgroup_root = node_settings.config.cgroup_root
-        driver = driver_there(self._fs, self._cgroup_root)
+        driver = self._driver()
         if driver is not None and driver != node_settings.config.driver:
-            node_settings = resolve_node_settings(machine, config, driver, wanted, node)
+            node_settings = resolve(facts_of_machine(machine, config, driver, node), options)
         return node_settings
 
+    def _driver(self) -> CgroupDriver | None:
+        return driver_in_tree(self._fs, self._cgroup_root)
+
     def _schedule_retry(self, node_settings: NodeSettings) -> None:
-        if self._sources.is_asking:
-            return  # scheduled when the answer is there
+        if self._sources.is_request_pending:
+            return  # scheduled when the reply is there
         if node_settings.doubt is None:
             self._retry_at, self._retry_delay = float("inf"), _FIRST_DOUBT
         elif self._retry_at <= self._clock() or self._retry_at == float("inf"):
@@ -234,7 +245,7 @@ class SettingsSource:
         return self._fs.identity(KUBELET_CGROUP) or before[0], self._sources.process or before[1]
 
     def _note_complaints(self, facts: KubeletFacts) -> None:
-        """Say once why a source does not tell."""
+        """Note once why a source gives no answer."""
         for each in facts.complaints:
             if each not in self._complaints:
                 what = f"the kubelet does not tell its configuration or its version: {each}"
@@ -248,9 +259,9 @@ class SettingsSource:
         return machine_from_kernel(read_machine(self._roots))
 
 
-def _read_kubelet_file(file: str) -> KubeletFile:
+def _read_kubelet_file(file: str) -> RawKubeletConfig:
     try:
         with open(file, "rb") as opened:
-            return KubeletFile(file, opened.read())
+            return RawKubeletConfig(file, opened.read())
     except OSError as error:
         raise InputError((error.strerror or str(error)).lower(), file=file) from None

@@ -16,7 +16,7 @@ from memqos.cli.output import complain, emit, output_option, print_lines
 from memqos.cli.settings import POLICY_CHOICES, FactorType, check_settings_options
 from memqos.findings.catalogue import AUDIT_RULES, unknown_rule
 from memqos.findings.finding import SEVERITIES_WORST_FIRST, Finding, Severity
-from memqos.settings.settings import PAGE_SIZE
+from memqos.settings.settings import PAGE_SIZE, PolicyName
 from memqos.units import pluralize
 
 Output = Literal["table", "json", "yaml", "html"]
@@ -75,7 +75,7 @@ def command(
     context: str | None,
     namespace: str | None,
     selector: str | None,
-    policy: str | None,
+    policy: PolicyName | None,
     factor: float | None,
     kubelet: str | None,
     release: str | None,

@@ -17,8 +17,7 @@ from memqos.cli.output import ProgressBar
 from memqos.cli.settings import (
     POLICY_CHOICES,
     FactorType,
-    ResolvedSettings,
-    SettingsOptions,
+    SettingsArguments,
     resolve_settings,
     with_cluster_defaults,
 )
@@ -27,6 +26,7 @@ from memqos.errors import InputError, UnsupportedRelease
 from memqos.host.census_reader import CensusReader
 from memqos.host.dumps import DumpSource, dump_of
 from memqos.release import Release
+from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Settings
 from memqos.units import pluralize
 
@@ -45,7 +45,7 @@ class AuditRequest(NamedTuple):
 
 
 def run_audit(
-    request: AuditRequest, options: SettingsOptions, live: LiveCluster
+    request: AuditRequest, options: SettingsArguments, live: LiveCluster
 ) -> tuple[AuditReport, list[bytes]]:
     """The report, and every pod as JSON if the request is `with_pods`."""
     compare, rules = request.compare, request.rules
@@ -138,7 +138,7 @@ def _source_name(file: str, live: LiveCluster) -> str:
 def _audit_with(
     census: CensusReader,
     objects: ClusterObjects,
-    resolved: ResolvedSettings,
+    resolved: NodeSettings,
     rules: tuple[str, ...],
     *,
     with_pods: bool = False,
@@ -160,11 +160,11 @@ def _audit_with(
 
 
 def _resolve_audit_settings(
-    options: SettingsOptions,
+    options: SettingsArguments,
     objects: ClusterObjects,
     census: CensusReader,
     live: LiveCluster | None = None,
-) -> ResolvedSettings:
+) -> NodeSettings:
     """Where no release is given, it is that of the newest kubelet, else the API server's."""
     if options.release is not None:
         return resolve_settings(options)
@@ -221,7 +221,7 @@ def _add_late_faults(
         census.add_fault(InputError(f"usage of pods that were not read: {some}{more}"))
 
 
-def _parse_compare(compare: str, options: SettingsOptions) -> SettingsOptions:
+def _parse_compare(compare: str, options: SettingsArguments) -> SettingsArguments:
     """release=1.37,policy=None,factor=0.8"""
     changes: dict[str, Any] = {}
     for part in compare.split(","):

@@ -15,9 +15,8 @@ from memqos.cli.node_agent import (
 from memqos.cli.node_plan import NodeOptions, load_observation, node_options, observe_node
 from memqos.cli.options import SecondsType, collect_options
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
-from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, PlanOptions, plan_observation
 from memqos.converge.observation import ObservedNode, with_agent
-from memqos.converge.settings import PlanOptions
 from memqos.draw.text.findings import findings_data, findings_text
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.findings.facts import NodeFacts, PlanFacts, SecondReading

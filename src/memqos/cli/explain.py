@@ -10,8 +10,7 @@ from memqos.cli.manifest_reader import ManifestReader, origin_of
 from memqos.cli.options import collect_options
 from memqos.cli.output import complain, emit, output_option, print_lines, print_notes
 from memqos.cli.settings import (
-    ResolvedSettings,
-    SettingsOptions,
+    SettingsArguments,
     check_settings_options,
     resolve_settings,
     settings_data,
@@ -27,6 +26,7 @@ from memqos.kube.shape import Part, Shape, containers_of, shape_of
 from memqos.manifests.objects import Template
 from memqos.plan.semantics import Planner, is_stored
 from memqos.release import Release, default, stage
+from memqos.settings.resolver import NodeSettings
 from memqos.units import scientific
 
 _Row = list[PodExplanation]
@@ -44,9 +44,9 @@ _Row = list[PodExplanation]
 )
 @cluster_options("context", "namespace", "selector")
 @settings_options
-@collect_options(SettingsOptions, check_settings_options)
+@collect_options(SettingsArguments, check_settings_options)
 def command(
-    options: SettingsOptions,
+    options: SettingsArguments,
     *,
     files: tuple[str, ...],
     why: bool,
@@ -95,7 +95,7 @@ def command(
 
 
 def _rows(
-    reader: ManifestReader, files: Sequence[str], resolved: Sequence[ResolvedSettings]
+    reader: ManifestReader, files: Sequence[str], resolved: Sequence[NodeSettings]
 ) -> Iterator[_Row]:
     planners = [Planner(each.settings) for each in resolved]
     for template, pod in reader.pods(files):
@@ -150,7 +150,7 @@ def _overflow_notes(shape: Shape) -> Iterator[str]:
         )
 
 
-def _print(rows: Iterable[_Row], resolved: ResolvedSettings, *, why: bool) -> None:
+def _print(rows: Iterable[_Row], resolved: NodeSettings, *, why: bool) -> None:
     from memqos.draw.text.pod import pod_overview
 
     for index, (pod,) in enumerate(row for row in rows if row[0].semantics.plan is not None):
@@ -163,7 +163,7 @@ def _print(rows: Iterable[_Row], resolved: ResolvedSettings, *, why: bool) -> No
             print_lines(derivation(pod, resolved.settings))
 
 
-def _print_comparison(rows: Iterable[_Row], resolved: Sequence[ResolvedSettings]) -> None:
+def _print_comparison(rows: Iterable[_Row], resolved: Sequence[NodeSettings]) -> None:
     from memqos.draw.text.pod import release_comparison
 
     titles = [str(each.settings.release) for each in resolved]
@@ -174,13 +174,13 @@ def _print_comparison(rows: Iterable[_Row], resolved: Sequence[ResolvedSettings]
         print_lines(["", *release_comparison(list(zip(titles, row, strict=True)))])
 
 
-def _print_settings(resolved: Sequence[ResolvedSettings]) -> None:
+def _print_settings(resolved: Sequence[NodeSettings]) -> None:
     for each in resolved:
         print(settings_line(each.settings))
     print_notes(dict.fromkeys(note for each in resolved for note in each.notes))
 
 
-def _print_svg(rows: Iterable[_Row], resolved: Sequence[ResolvedSettings]) -> None:
+def _print_svg(rows: Iterable[_Row], resolved: Sequence[NodeSettings]) -> None:
     from memqos.draw.svg.levels import levels_svg
     from memqos.draw.svg.pod_levels import pod_levels_chart
 
@@ -195,7 +195,7 @@ def _print_svg(rows: Iterable[_Row], resolved: Sequence[ResolvedSettings]) -> No
 
 
 def _data(
-    rows: Iterable[_Row], resolved: Sequence[ResolvedSettings], *, why: bool, compared: bool
+    rows: Iterable[_Row], resolved: Sequence[NodeSettings], *, why: bool, compared: bool
 ) -> dict[str, Any]:
     settings = [settings_data(each) for each in resolved]
     if compared:

@@ -19,7 +19,7 @@ from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod, ResourceList
 from memqos.kube.resources import Amounts
 from memqos.kube.shape import Shape, amounts_of, shape_of
-from memqos.release import DEFAULT_MINOR, Release
+from memqos.release import Release
 from memqos.units import pluralize
 
 if TYPE_CHECKING:
@@ -162,26 +162,26 @@ def _read_snapshot(item: "Item", notes: list[str]) -> tuple[FitNode, list[Locate
         (item, msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=name)))
         for pod in snapshot.running
     ]
-    allocatable = _snapshot_allocatable(snapshot, item.document.file)
+    allocatable, about = _snapshot_allocatable(snapshot, item.document.file)
+    notes += [f"{name}: {note}" for note in about]
     return FitNode(name, allocatable, snapshot.kubelet or None), pods
 
 
-def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> Amounts:
-    from memqos.host.snapshots import (
-        kubelet_in_document,
-        snapshot_cgroup_names,
-        snapshot_configuration,
-    )
-    from memqos.kube.kubelet import with_defaults
+def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> tuple[Amounts, tuple[str, ...]]:
+    """What the node would publish, and the notes on the settings that this follows from."""
+    from memqos.host.snapshots import snapshot_cgroup_names
     from memqos.kube.node import Capacity, allocatable
+    from memqos.settings.facts import facts_of_snapshot
+    from memqos.settings.resolver import configuration_document, resolve
+    from memqos.settings.settings import SettingsOptions
 
-    release = Release.of(snapshot.kubelet or DEFAULT_MINOR)
-    config, places = with_defaults({}, release.minor), _DEFAULT_MAX_PODS
-    document = snapshot_configuration(snapshot, file)
-    if document is not None:
-        kubelet = kubelet_in_document(document, release)
-        config, release = kubelet.config, kubelet.release
-        places = document.data.get("maxPods") or places
+    # The note on the release is about that of the whole command.
+    facts = msgspec.structs.replace(facts_of_snapshot(snapshot, file), version_source=None)
+    node_settings = resolve(facts, SettingsOptions())
+    places = _DEFAULT_MAX_PODS
+    if facts.configuration is not None:
+        # maxPods has no part in memory, so the settings do not hold it.
+        places = configuration_document(facts.configuration).data.get("maxPods") or places
     kubepods = snapshot_cgroup_names(snapshot, file).kubepods
     cpus = _cpu_count(snapshot.cgroups.get(kubepods, {}).get("cpuset.cpus", ""))
     if not cpus:
@@ -191,10 +191,11 @@ def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> Amounts:
             hint=f"{kubepods} has no cpuset.cpus: give the Node instead",
         )
     capacity = Capacity(cpu=cpus * 1000, memory=snapshot.memory)
-    published = allocatable(capacity, config, release).published
-    return {name: amount.milli for name, amount in published.items()} | {
-        PODS_RESOURCE: places * 1000
-    }
+    published = allocatable(
+        capacity, node_settings.config, node_settings.settings.release
+    ).published
+    amounts = {name: amount.milli for name, amount in published.items()}
+    return amounts | {PODS_RESOURCE: places * 1000}, node_settings.notes
 
 
 def _cpu_count(cpus: str) -> int:

@@ -19,10 +19,9 @@ from memqos.cli.options import (
 )
 from memqos.cli.output import complain
 from memqos.cli.settings import FactorType, placement_option
-from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, PlanOptions, plan_observation
 from memqos.converge.observation import ObservedNode, load_kubelet_config, observe_live
 from memqos.converge.running_kubelet import KubeletSources, kubelet_of_source
-from memqos.converge.settings import PlanOptions
 from memqos.draw.text.changes import gaps_text
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT

@@ -1,4 +1,4 @@
-"""Amounts of memory and of time as values of options."""
+"""Options that several commands share, the types of their values, and what they come to."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +16,9 @@ from memqos.host.kubelet import SECURE_URL, KubeletCredentials
 from memqos.kube.quantity import MAX_INT64, Quantity
 from memqos.plan.changes import Change
 from memqos.release import DEFAULT_MINOR, Release
+from memqos.settings.facts import NodeFacts
+from memqos.settings.resolver import release_of
+from memqos.settings.settings import SettingsOptions
 
 if TYPE_CHECKING:
     from memqos.converge.router import Route, Router, WriteVia
@@ -87,17 +90,15 @@ def parse_gates(texts: Iterable[str]) -> dict[str, bool]:
 def resolve_release(
     release: str | None, gates: Iterable[str], node_version: str | None = None
 ) -> tuple[Release, list[str]]:
-    """The release asked for, else that of the node, and what a person should know about it."""
-    notes = []
-    if release is None and node_version is not None:
-        notes.append(f"the release is that of the node's kubelet, {node_version}")
-    return Release.of(release or node_version or DEFAULT_MINOR, parse_gates(gates)), notes
+    """The release alone, with the stated gates: the stated one, else that of a node."""
+    facts = NodeFacts(version=node_version, version_source="the node's kubelet")
+    return release_of(facts, SettingsOptions(release=release, gates=parse_gates(gates)))
 
 
 def resolve_server_release(version: str, gates: Iterable[str]) -> tuple[Release, list[str]]:
-    """The release of a live cluster's API server, and that it is."""
-    note = f"the release is that of the API server, {version}"
-    return Release.of(version, parse_gates(gates)), [note]
+    """The release of a live cluster's API server, with the stated gates."""
+    facts = NodeFacts(server_version=version)
+    return release_of(facts, SettingsOptions(gates=parse_gates(gates)))
 
 
 def _parse_gate(text: str) -> tuple[str, bool]:
@@ -108,7 +109,7 @@ def _parse_gate(text: str) -> tuple[str, bool]:
 
 
 def cgroup_root_option(command: _F) -> _F:
-    """--cgroup-root, as an absolute path: saved plans and journals are held against it."""
+    """--cgroup-root, as an absolute path: saved plans and journals are compared with it."""
     return click.option(
         "--cgroup-root",
         default=SYSTEM_ROOT,
@@ -126,7 +127,7 @@ _ROUTE_WORDS: Final[dict["WriteVia", str]] = {
 
 
 def owner_options(command: _F) -> _F:
-    """Who is asked to write."""
+    """Who writes: systemd, the runtime, or memqos itself."""
     for option in (
         click.option(
             "--direct", is_flag=True, help="Write past systemd and the runtime, to the files."
@@ -158,7 +159,7 @@ def with_route(data: dict[str, Any], route: "Route") -> dict[str, Any]:
 
 
 def pod_source_options(command: _F) -> _F:
-    """--pods, and what a kubelet wants to know before it answers."""
+    """--pods, and the credentials that a kubelet takes."""
     for option in (
         click.option(
             "--server-name", metavar="NAME", help="The name in the kubelet's certificate."

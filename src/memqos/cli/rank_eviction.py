@@ -1,27 +1,27 @@
 """`memqos rank eviction`: the order in which a kubelet would evict, and what that frees."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from memqos.cli.cluster_access import LiveCluster, cluster_options
-from memqos.cli.options import BytesType, release_options, resolve_release
+from memqos.cli.options import BytesType, parse_gates, release_options
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines
 from memqos.cli.rank_eviction_inputs import EvictionInputs, read_eviction_inputs
+from memqos.cli.settings import with_kubelet_file
 from memqos.cluster.eviction_order import eviction_order, first_evictable, offending_usage
 from memqos.cluster.eviction_signals import ThresholdReading, threshold_readings
 from memqos.draw.text.eviction import EvictionReport, eviction_text, full_pod_name
+from memqos.kube.kubelet import KubeletConfiguration
 from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.resources_in_use import is_terminal
 from memqos.kube.shape import shape_of
 from memqos.release import Release
+from memqos.settings.resolver import resolve
+from memqos.settings.settings import SettingsOptions
 from memqos.units import pluralize
-
-if TYPE_CHECKING:
-    from memqos.kube.kubelet.reading import KubeletSettings
 
 _MEMORY_SIGNALS = (MEMORY_AVAILABLE, ALLOCATABLE_MEMORY)
 _MAX_NAMES = 3
@@ -81,42 +81,26 @@ def command(
     given = read_eviction_inputs(
         pods_file, usage_file, snapshot_file, LiveCluster(context, node_name=node_name)
     )
-    asked, notes = resolve_release(release, gates, given.version)
-    notes += given.notes
-    kubelet = _kubelet(kubelet_file, given, asked)
-    if kubelet is not None:
-        asked = kubelet.release
-        notes += [f"{kubelet_file or snapshot_file}: {note}" for note in kubelet.notes]
-    met = () if kubelet is None else _readings(kubelet, given, asked)
-    found = _rank_pods(given, asked, need, met, notes)
+    node_settings = resolve(
+        with_kubelet_file(given.node, kubelet_file),
+        SettingsOptions(release=release, gates=parse_gates(gates)),
+    )
+    running = node_settings.settings.release
+    met = _readings(node_settings.config, given) if node_settings.is_configured else ()
+    found = _rank_pods(given, running, need, met, (*node_settings.notes, *given.notes))
     if output == "table":
-        _print(found, asked, why=why)
+        _print(found, running, why=why)
     else:
         from memqos.draw.text.eviction import eviction_data
 
-        head = {"release": str(asked), "gates": dict(asked.gates)}
+        head = {"release": str(running), "gates": dict(running.gates)}
         emit(head | eviction_data(found, why=why), output)
     return 1 if given.faults else 0
 
 
-def _kubelet(file: str | None, given: EvictionInputs, release: Release) -> "KubeletSettings | None":
-    if file is not None:
-        from memqos.host.snapshots import kubelet_in_document, read_document
-
-        return kubelet_in_document(read_document(file, "KubeletConfiguration"), release)
-    if given.snapshot is None:
-        return None
-    from memqos.host.snapshots import snapshot_kubelet
-
-    return snapshot_kubelet(given.snapshot, given.file, release)
-
-
-def _readings(
-    kubelet: "KubeletSettings", given: EvictionInputs, release: Release
-) -> tuple[ThresholdReading, ...]:
+def _readings(config: KubeletConfiguration, given: EvictionInputs) -> tuple[ThresholdReading, ...]:
     from memqos.kube.kubelet.thresholds import read_thresholds
 
-    config = kubelet.config
     found: Sequence[Threshold] = read_thresholds(
         config.eviction_hard,
         config.eviction_soft,

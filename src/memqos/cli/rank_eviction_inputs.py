@@ -17,11 +17,13 @@ from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.shape import shape_of
 from memqos.release import Release
+from memqos.settings.facts import NodeFacts, facts_of_snapshot
+from memqos.settings.resolver import release_of
+from memqos.settings.settings import SettingsOptions
 from memqos.units import pluralize
 
 if TYPE_CHECKING:
     from memqos.cluster.usage_report import UsageReport
-    from memqos.manifests.snapshot import Snapshot
 
 _MAX_NAMES = 3
 
@@ -33,11 +35,10 @@ class EvictionInputs(NamedTuple):
     usage: Mapping[str, PodMemoryUsage]
     observations: Mapping[str, SignalObservation]
     notes: tuple[str, ...]
-    version: str | None = None
-    snapshot: "Snapshot | None" = None
-    file: str = ""
+    node: NodeFacts = NodeFacts()
+    """What the settings of its kubelet follow from."""
     faults: int = 0
-    """Pods that could not be read, and are told of."""
+    """Pods that could not be read; an error was printed for each."""
 
 
 def read_eviction_inputs(
@@ -84,14 +85,17 @@ def _inputs_of_cluster(live: LiveCluster, usage: str | None) -> EvictionInputs:
     used = _read_usage(LIVE_METRICS if usage is None else usage, live)
     usages = used.pods
     if usage is None:
-        # The metrics API tells of all nodes at once.
+        # The metrics API answers for all nodes at once.
         known = {full_pod_name(pod) for pod in given.pods}
         usages = {name: each for name, each in usages.items() if name in known}
     return given._replace(
         usage=usages,
         observations=used.observations,
         notes=given.notes + _sum_notes(used),
-        version=None if info is None else info.kubelet_version,
+        node=NodeFacts(
+            version=None if info is None else info.kubelet_version,
+            version_source="the node's kubelet",
+        ),
     )
 
 
@@ -143,7 +147,8 @@ def _inputs_of_snapshot(file: str, *, measured: bool) -> EvictionInputs:
     from memqos.plan.tree import cgroup_uid
 
     snapshot = load_snapshot(file)
-    release = Release.of(snapshot.kubelet) if snapshot.kubelet else Release.of()
+    node = facts_of_snapshot(snapshot, file)
+    release, _ = release_of(node, SettingsOptions())
     names = snapshot_cgroup_names(snapshot, file)
     usage = {}
     pods: list[Pod] = []
@@ -170,12 +175,5 @@ def _inputs_of_snapshot(file: str, *, measured: bool) -> EvictionInputs:
         notes = ("the snapshot holds no memory.current of pods: --usage says what they use",)
     faults = len(snapshot.running) - len(pods)
     return EvictionInputs(
-        tuple(pods),
-        usage,
-        observations,
-        notes + _unread_notes(faults),
-        snapshot.kubelet or None,
-        snapshot,
-        file,
-        faults,
+        tuple(pods), usage, observations, notes + _unread_notes(faults), node, faults
     )

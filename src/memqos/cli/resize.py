@@ -9,8 +9,7 @@ from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import collect_options
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.cli.settings import (
-    ResolvedSettings,
-    SettingsOptions,
+    SettingsArguments,
     check_settings_options,
     resolve_settings,
     settings_data,
@@ -33,6 +32,7 @@ from memqos.manifests.objects import Template
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import is_stored, semantics_of_stored
 from memqos.release import Release
+from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Settings
 
 _REFUSED: Final = 2
@@ -44,9 +44,9 @@ _REFUSED: Final = 2
 @click.option("--why", is_flag=True, help="Show the rule behind every value that changes.")
 @output_option()
 @settings_options
-@collect_options(SettingsOptions, check_settings_options)
+@collect_options(SettingsArguments, check_settings_options)
 def command(
-    options: SettingsOptions, *, old: str, new: str, why: bool, output: OutputFormat
+    options: SettingsArguments, *, old: str, new: str, why: bool, output: OutputFormat
 ) -> int:
     """Resize the pods of OLD in place to what NEW asks for.
 
@@ -163,7 +163,7 @@ def _refusals(sent: Template, result: Resize) -> Iterator[InputError]:
             yield sent.field_error(error.field, error.message)
 
 
-def _print(found: list[ResizeReport], resolved: ResolvedSettings, *, why: bool) -> None:
+def _print(found: list[ResizeReport], resolved: NodeSettings, *, why: bool) -> None:
     from memqos.draw.text.pod import settings_line
 
     if not found:

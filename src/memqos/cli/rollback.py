@@ -24,7 +24,7 @@ from memqos.cli.writes import (
     writer_options,
 )
 from memqos.converge.journal import JournalContents, open_journal, read_journal
-from memqos.converge.observation import RawKubeletConfig, load_kubelet_config
+from memqos.converge.observation import load_kubelet_config
 from memqos.converge.rollback import (
     RollbackResult,
     UndoCheck,
@@ -40,6 +40,7 @@ from memqos.draw.text.table import table
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import Roots
+from memqos.settings.facts import RawKubeletConfig
 from memqos.units import pluralize
 
 _STATES: Final[dict[UndoState, str]] = {

@@ -1,24 +1,22 @@
-"""The options that say under which terms a pod is looked at, and what they come to."""
+"""The options that state settings, and the files that facts of a node are read from."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import click
 import msgspec
 
 from memqos.cli.options import BytesType, parse_gates, release_options
 from memqos.errors import InputError
-from memqos.host.snapshots import find_document, kubelet_in_document, read_document
-from memqos.kube.kubelet import KubeletConfiguration, with_defaults
-from memqos.kube.quantity import Quantity
-from memqos.manifests.documents import decoding_error
-from memqos.release import DEFAULT_MINOR, Release, default, stage
-from memqos.settings.settings import KNOWS_POLICY, PAGE_SIZE, Placement, Policy, Settings
+from memqos.host.manifest_files import load_file
+from memqos.host.snapshots import load_snapshot, read_document
+from memqos.manifests.documents import decoding_error, find_document
+from memqos.settings.facts import NodeFacts, RawKubeletConfig, facts_of_node, facts_of_snapshot
+from memqos.settings.resolver import NodeSettings, resolve
+from memqos.settings.settings import Placement, Policy, PolicyName, SettingsOptions
 
 if TYPE_CHECKING:
     from memqos.cli.cluster_access import LiveCluster
-    from memqos.kube.node import Capacity
-    from memqos.manifests.documents import Document
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -26,32 +24,15 @@ POLICY_CHOICES: Final[tuple[str, ...]] = (*get_args(Policy), "Disabled")
 _LARGEST_PAGE: Final = 1 << 30
 
 
-class SettingsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the options say, as they were given."""
+class SettingsArguments(SettingsOptions, frozen=True, kw_only=True):
+    """The options as given on the command line, with the files that describe a node."""
 
-    release: str | None
-    gates: dict[str, bool]
-    kubelet: str | None
-    node: str | None
+    assume_gate_on: bool = True
+    kubelet: str | None = None
+    node: str | None = None
     snapshot: str | None = None
-    capacity: int | None
-    allocatable: int | None
-    factor: float | None
-    policy: str | None
-    page_size: int | None
-    placement: Placement | None = None
     server: str | None = None
-    """The version of the API server that was asked."""
-
-
-class ResolvedSettings(msgspec.Struct, frozen=True):
-    """The terms, the kubelet's configuration behind them, and what a person should know."""
-
-    settings: Settings
-    config: KubeletConfiguration
-    notes: tuple[str, ...]
-    is_configured: bool = False
-    """Whether a configuration was given, and none had to be assumed."""
+    """The version of the API server that the pods come from."""
 
 
 class FactorType(click.ParamType[float]):
@@ -82,7 +63,7 @@ def placement_option(command: _F) -> _F:
 
 
 def settings_options(command: _F) -> _F:
-    """The options shared by every command that asks what a release would do."""
+    """The options shared by every command about what a release would do."""
     for option in (
         click.option(
             "--page-size",
@@ -119,202 +100,109 @@ def settings_options(command: _F) -> _F:
     return release_options(command)
 
 
-def check_settings_options(**options: Any) -> SettingsOptions:
-    """The options of `terms_options`, checked on their own."""
-    page = options["page_size"]
-    if page is not None and (page & (page - 1) or not 0 < page <= _LARGEST_PAGE):
+def check_settings_options(
+    *,
+    release: str | None,
+    gates: Sequence[str],
+    kubelet: str | None,
+    node: str | None = None,
+    snapshot: str | None = None,
+    capacity: int | None = None,
+    allocatable: int | None = None,
+    factor: float | None,
+    policy: PolicyName | None,
+    placement: Placement | None = None,
+    page_size: int | None = None,
+) -> SettingsArguments:
+    """The options of `settings_options`, checked on their own."""
+    if page_size is not None and (
+        page_size & (page_size - 1) or not 0 < page_size <= _LARGEST_PAGE
+    ):
         raise click.BadParameter("a page size is a power of two", param_hint="--page-size")
-    if options["node"] is not None and options.get("snapshot") is not None:
+    if node is not None and snapshot is not None:
         raise click.UsageError("--node and --snapshot exclude each other")
-    return SettingsOptions(**{**options, "gates": parse_gates(options["gates"])})
+    return SettingsArguments(
+        release=release,
+        gates=parse_gates(gates),
+        kubelet=kubelet,
+        node=node,
+        snapshot=snapshot,
+        capacity=capacity,
+        allocatable=allocatable,
+        factor=factor,
+        policy=policy,
+        placement=placement or "containers",
+        page_size=page_size,
+    )
 
 
 def with_cluster_defaults(
-    live: "LiveCluster", options: SettingsOptions, files: Sequence[str] = ()
-) -> SettingsOptions:
-    """The same, on the node that live pods run on, or else under the release of their cluster.
+    live: "LiveCluster", arguments: SettingsArguments, files: Sequence[str] = ()
+) -> SettingsArguments:
+    """The same on the node that live pods run on, else by the release of their cluster.
 
     What was given comes first.
     """
-    if options.node is None and options.snapshot is None and options.capacity is None:
-        options = msgspec.structs.replace(options, node=live.node_path_of(files))
-    if options.release is not None or options.node is not None:
-        return options
-    return msgspec.structs.replace(options, server=live.server_version())
+    if arguments.node is None and arguments.snapshot is None and arguments.capacity is None:
+        arguments = msgspec.structs.replace(arguments, node=live.node_path_of(files))
+    if arguments.release is not None or arguments.node is not None:
+        return arguments
+    return msgspec.structs.replace(arguments, server=live.server_version())
 
 
 def resolve_settings(
-    options: SettingsOptions, release: str | None = None, live: "LiveCluster | None" = None
-) -> ResolvedSettings:
-    """What the options come to under a release, by default the one they name.
-
-    MemoryQoS is looked at as if it were on, unless somebody turned it off by name.
-    """
-    notes: list[str] = []
-    node = _read_node_facts(options, live)
-    named = release or options.release
-    version = named or _version_of_node(node, notes) or _version_of_server(options, notes)
-    requested = Release.of(version, options.gates)
-    explained = requested.with_gates({"MemoryQoS": True, **options.gates})
-    config, explained = _resolve_kubelet(options, node, explained, notes)
-    if explained.is_enabled("MemoryQoS") and not default("MemoryQoS", requested.minor):
-        notes.append(
-            f"MemoryQoS is {stage('MemoryQoS', requested.minor)} and off by default in "
-            f"{requested}: shown as if it were on"
-        )
-    capacity, unreserved = _resolve_memory(options, node, config, explained, notes)
-    return ResolvedSettings(
-        Settings(
-            release=explained,
-            factor=config.memory_throttling_factor if options.factor is None else options.factor,
-            policy=_resolve_policy(options.policy or config.policy, explained, notes),
-            single_process_oom_kill=bool(config.single_process_oom_kill),
-            memory_capacity=capacity,
-            memory_allocatable=unreserved,
-            page_size=options.page_size or (node and node.page_size) or PAGE_SIZE,
-            cpu_quota=config.cpu_cfs_quota,
-            cpu_period=config.cpu_cfs_quota_period // 1000,
-            placement=options.placement or "containers",
-        ),
-        config,
-        tuple(notes),
-        options.kubelet is not None,
-    )
+    arguments: SettingsArguments, release: str | None = None, live: "LiveCluster | None" = None
+) -> NodeSettings:
+    """What the options come to, by default for the release that they name."""
+    if release is not None:
+        arguments = msgspec.structs.replace(arguments, release=release)
+    return resolve(_read_facts(arguments, live), arguments)
 
 
-def _resolve_policy(policy: str, release: Release, notes: list[str]) -> Policy:
-    # KEP-2570 calls the policy Disabled in places; no kubelet takes that name.
-    if policy == "Disabled":
-        notes.append("policy Disabled is read as None")
-        return "None"
-    if policy != "None" and not KNOWS_POLICY.at(release.minor):
-        notes.append(f"policy {policy} is ignored: Kubernetes {release} always reserves requests")
-    assert policy in get_args(Policy)
-    known: Policy = policy  # type: ignore[assignment]
-    return known
+def _read_facts(arguments: SettingsArguments, live: "LiveCluster | None") -> NodeFacts:
+    if arguments.snapshot is not None:
+        facts = facts_of_snapshot(load_snapshot(arguments.snapshot), arguments.snapshot)
+    elif arguments.node is not None:
+        facts = _read_node(arguments.node, live)
+    else:
+        facts = NodeFacts(server_version=arguments.server)
+    return with_kubelet_file(facts, arguments.kubelet)
 
 
-def _resolve_kubelet(
-    asked: SettingsOptions, node: "_NodeFacts | None", release: Release, notes: list[str]
-) -> tuple[KubeletConfiguration, Release]:
-    """The kubelet's configuration, and the release with the gates it sets."""
-    document = None if node is None else node.kubelet
-    if asked.kubelet is not None:
-        document = read_document(asked.kubelet, "KubeletConfiguration")
-    if document is None:
-        return with_defaults({}, release.minor), release
-    kubelet = kubelet_in_document(document, release)
-    notes += [f"{document.file}: {note}" for note in kubelet.notes]
-    return kubelet.config, kubelet.release.with_gates(asked.gates)
+def with_kubelet_file(facts: NodeFacts, file: str | None) -> NodeFacts:
+    """The facts with the configuration in a file instead, if one is named."""
+    if file is None:
+        return facts
+    return msgspec.structs.replace(facts, configuration=RawKubeletConfig(*load_file(file)))
 
 
-class _NodeFacts(NamedTuple):
-    """What a Node, or a snapshot of one, says of itself."""
-
-    capacity: "Capacity"
-    published: int | None
-    version: str | None
-    kubelet: "Document | None" = None
-    page_size: int | None = None
-
-
-def _read_node_facts(asked: SettingsOptions, live: "LiveCluster | None") -> _NodeFacts | None:
-    if asked.snapshot is not None:
-        return _facts_of_snapshot(asked.snapshot)
-    return None if asked.node is None else _facts_of_node(asked.node, live)
-
-
-def _facts_of_snapshot(file: str) -> _NodeFacts:
-    from memqos.host.snapshots import load_snapshot, snapshot_configuration
-    from memqos.kube.node import Capacity
-
-    snapshot = load_snapshot(file)
-    return _NodeFacts(
-        Capacity(cpu=0, memory=snapshot.memory),
-        None,
-        snapshot.kubelet or None,
-        snapshot_configuration(snapshot, file),
-        snapshot.page_size,
-    )
-
-
-def _facts_of_node(file: str, live: "LiveCluster | None") -> _NodeFacts:
-    from memqos.kube.node import Node, capacity_of, published_memory
+def _read_node(file: str, live: "LiveCluster | None") -> NodeFacts:
+    from memqos.kube.node import Node
 
     if live is not None and live.is_object_path(file):
         document = find_document(live.get(file), file, "Node")
     else:
         document = read_document(file, "Node")
     try:
-        node = msgspec.convert(document.data, Node)
-        info = node.status.node_info
-        return _NodeFacts(
-            capacity_of(node),
-            published_memory(node),
-            None if info is None else info.kubelet_version,
-        )
+        return facts_of_node(msgspec.convert(document.data, Node))
     except msgspec.ValidationError as error:
         raise decoding_error(error, document.data, document) from None
     except InputError as error:
         raise document.error(error.what, error.field or (), error.hint) from None
 
 
-def _version_of_node(node: _NodeFacts | None, notes: list[str]) -> str | None:
-    if node is None or node.version is None:
-        return None
-    notes.append(f"the release is that of the Node's kubelet, {node.version}")
-    return node.version
+def settings_options_in(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that `settings_options` added."""
+    fields = SettingsArguments.__struct_fields__
+    return {field: values[field] for field in fields if field in values}
 
 
-def _version_of_server(asked: SettingsOptions, notes: list[str]) -> str | int:
-    if asked.server is None:
-        return DEFAULT_MINOR
-    notes.append(f"the release is that of the API server, {asked.server}")
-    return asked.server
-
-
-def _resolve_memory(
-    asked: SettingsOptions,
-    node: _NodeFacts | None,
-    config: KubeletConfiguration,
-    release: Release,
-    notes: list[str],
-) -> tuple[int | None, int | None]:
-    """The node's memory, and what of it is not reserved."""
-    if node is None and asked.capacity is None:
-        return None, asked.allocatable
-    from memqos.kube.node import Capacity, allocatable
-
-    capacity = None if node is None else node.capacity
-    if asked.capacity is not None:
-        capacity = Capacity(cpu=0, memory=asked.capacity)
-    assert capacity is not None
-    if asked.allocatable is not None:
-        return capacity.memory, asked.allocatable
-    if asked.kubelet is None and node is not None and node.published is not None:
-        return capacity.memory, _memory_before_eviction(capacity, node.published, config, notes)
-    return capacity.memory, allocatable(capacity, config, release).enforced_memory
-
-
-def _memory_before_eviction(
-    capacity: "Capacity", published: int, config: KubeletConfiguration, notes: list[str]
-) -> int:
-    """A Node publishes what is left after the eviction threshold and hugepages, too."""
-    from memqos.kube.node import before_eviction, eviction_reserve
-
-    threshold = eviction_reserve(capacity, config).value
-    notes.append(
-        "allocatable is the Node's plus an eviction threshold of "
-        f"{Quantity.of(threshold, 'BinarySI')}, the default: --kubelet makes it exact"
-    )
-    return before_eviction(capacity, published, config)
-
-
-def settings_data(under: ResolvedSettings) -> dict[str, Any]:
-    """The terms as plain data."""
+def settings_data(node_settings: NodeSettings) -> dict[str, Any]:
+    """The settings as plain data."""
+    settings = node_settings.settings
     return {
-        **msgspec.to_builtins(under.settings),
-        "release": str(under.settings.release),
-        "gates": dict(under.settings.release.gates),
-        "notes": list(under.notes),
+        **msgspec.to_builtins(settings),
+        "release": str(settings.release),
+        "gates": dict(settings.release.gates),
+        "notes": list(node_settings.notes),
     }

@@ -305,23 +305,12 @@ def _planned_containers(
     snapshot: str | None = None,
 ) -> "dict[str, FileSettings]":
     """Container → its planned settings on the node that is named."""
-    from memqos.cli.settings import SettingsOptions, resolve_settings
+    from memqos.cli.settings import SettingsArguments, resolve_settings
     from memqos.kube.shape import containers_of
     from memqos.plan.semantics import semantics
 
-    options = SettingsOptions(
-        release=None,
-        gates={},
-        kubelet=None,
-        node=node,
-        snapshot=snapshot,
-        capacity=None,
-        allocatable=None,
-        factor=None,
-        policy=None,
-        page_size=None,
-    )
-    plan = semantics(pod, resolve_settings(options, live=live).settings).plan
+    arguments = SettingsArguments(node=node, snapshot=snapshot)
+    plan = semantics(pod, resolve_settings(arguments, live=live).settings).plan
     if plan is None:
         return {}
     names = [container.name for container in containers_of(pod)]

@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from memqos.converge.observation import RawKubeletConfig
 from memqos.errors import MemqosError
 from memqos.host.kubelet import KubeletEndpoint, KubeletRefusal
+from memqos.settings.facts import RawKubeletConfig
 
 _MEMORY_QOS: Final = "kubelet_memory_qos_"
 _BUILD: Final = re.compile(r'^kubernetes_build_info\{[^}]*\bgit_version="([^"]+)"', re.MULTILINE)

@@ -5,22 +5,17 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from memqos.converge.settings import (
-    PROTECTION_FILES,
-    CgroupFilePath,
-    NodeSettings,
-    PlanOptions,
-    resolve_node_settings,
-)
 from memqos.kube.kubelet import STATIC, KubeletConfiguration
 from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.plan.changes import Comparison, as_stored, compare
 from memqos.plan.effective import Claim, Protection, effective
-from memqos.plan.names import outer
+from memqos.plan.levels import PROTECTION_FILES, CgroupFilePath
+from memqos.plan.names import names_of, outer
 from memqos.plan.setting import FileSettings
 from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import Release
-from memqos.settings.settings import Numa, Settings
+from memqos.settings.resolver import NodeSettings, resolve
+from memqos.settings.settings import Numa, Settings, SettingsOptions
 
 if TYPE_CHECKING:
     from memqos.converge.observation import ObservedNode
@@ -37,6 +32,14 @@ PLAN_FILES = (
     "cpuset.mems",
 )
 """The files that are read of every cgroup to plan it."""
+
+
+class PlanOptions(SettingsOptions, frozen=True, kw_only=True):
+    """What a person states about the plan of a node."""
+
+    numa: Numa = "off"
+    agent: bool = False
+    """Whether the cgroups that an agent on the node manages are planned as it plans them."""
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,15 +73,9 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodePlan:
-    """Plan an observed node."""
-    node_settings = resolve_node_settings(
-        observation.machine,
-        observation.configuration,
-        observation.driver,
-        options,
-        observation.node,
-    )
-    settings = node_settings.settings
+    """Plan the node that was observed."""
+    node_settings = resolve(observation.facts, options)
+    settings, names = node_settings.settings, names_of(node_settings.config)
     notes = [*observation.notes, *node_settings.notes]
     tree = plan_node(observation.pods, settings, node_settings.config, node_settings.capacity)
     if options.numa != "off":
@@ -95,7 +92,7 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
 
         managed = observation.agent.managed_paths
         tree = with_agent_plan(tree, observation.agent)
-    comparison = compare(tree, observation.cgroups, node_settings.names, settings.page_size)
+    comparison = compare(tree, observation.cgroups, names, settings.page_size)
     return NodePlan(
         settings=settings,
         config=node_settings.config,
@@ -106,9 +103,7 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
         unaligned=_pods_without_alignment(
             observation, tree, options.numa, node_settings.config, settings.release
         ),
-        unread=tuple(
-            what for what in observation.unreadable if _is_about(what, node_settings.names.kubepods)
-        ),
+        unread=tuple(what for what in observation.unreadable if _is_about(what, names.kubepods)),
         kubelet_managed=_kubelet_managed(node_settings, tree),
         managed=managed,
         doubt=node_settings.doubt,
@@ -117,13 +112,14 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
 
 
 def _kubelet_managed(node_settings: NodeSettings, tree: Tree) -> frozenset[CgroupFilePath]:
-    """The planned files that the kubelet writes too; none under other options than its own."""
-    kubelet, settings, names = node_settings.kubelet, node_settings.settings, node_settings.names
+    """Under other options than the kubelet's own, it does not keep what is planned."""
+    kubelet, settings = node_settings.kubelet, node_settings.settings
     if kubelet is None or not kubelet.writes_levels:
         return frozenset()
     is_same = kubelet.release.minor == settings.release.minor and kubelet.policy == settings.policy
     if not is_same or not settings.release.is_enabled("MemoryQoS"):
         return frozenset()
+    names = names_of(node_settings.config)
     return frozenset(
         (path, file)
         for path in (names.kubepods, names.burstable)

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from memqos.kube.node import Node
     from memqos.manifests.snapshot import Snapshot
 
+from memqos.plan.names import cgroup_names
+from memqos.settings.facts import (
+    NodeFacts,
+    RawKubeletConfig,
+    facts_of_machine,
+    snapshot_configuration,
+)
+
 LIVE_ORIGIN: Final = "this machine"
-
-
-class RawKubeletConfig(msgspec.Struct, frozen=True):
-    """A KubeletConfiguration as bytes, still to be decoded, and its name in errors."""
-
-    name: str
-    data: bytes
-    is_in_use: bool = False
-    """Whether a kubelet runs with it, by its own word or the flags of its process."""
+_DRIVERS: Final[tuple[CgroupDriver, ...]] = ("systemd", "cgroupfs")
 
 
 class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +70,11 @@ class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_live(self) -> bool:
         return self.origin == LIVE_ORIGIN
+
+    @property
+    def facts(self) -> NodeFacts:
+        """What its settings follow from; a node that cannot be planned is refused."""
+        return facts_of_machine(self.machine, self.configuration, self.driver, self.node)
 
 
 def observe_live(
@@ -126,21 +131,28 @@ def observe_live(
 def observe_snapshot(snapshot: "Snapshot", file: str) -> ObservedNode:
     """The node in a snapshot, as it was at that time."""
     kubepods = kubepods_in(snapshot.cgroups)
-    text = snapshot.kubelet_configuration
     return ObservedNode(
         origin=file,
         machine=snapshot.machine,
         pods=snapshot.running,
         cgroups=snapshot.cgroups,
         driver=kubepods[0].driver if kubepods else None,
-        configuration=RawKubeletConfig(f"{file}: kubelet_configuration", text.encode())
-        if text
-        else None,
+        configuration=snapshot_configuration(snapshot, file),
         memory_manager_state=snapshot.memory_manager_state,
         agent=snapshot.agent,
         own_values=snapshot.own_values,
         notes=snapshot.gaps,
     )
+
+
+def driver_in_tree(fs: CgroupFs, cgroup_root: str) -> CgroupDriver | None:
+    """The driver that created the cgroups below a cgroupRoot; None where that is not clear."""
+    found = [
+        driver
+        for driver in _DRIVERS
+        if fs.identity(cgroup_names(driver, cgroup_root).kubepods) is not None
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def load_kubelet_config(file: str | None) -> RawKubeletConfig | None:

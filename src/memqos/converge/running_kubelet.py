@@ -1,4 +1,4 @@
-"""The kubelet that runs on a node: its version and its configuration, and who says so.
+"""The kubelet that runs on a node: its version and its configuration, and their sources.
 
 Version: the Node, else the kubelet's /metrics, else its process. Configuration: its /configz, else
 the flags of its process with the files these name, else the file where kubeadm puts it.
@@ -8,14 +8,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from memqos.converge.kubelet_endpoint import EndpointFacts, ask_kubelet
-from memqos.converge.observation import RawKubeletConfig, read_kubelet_config
+from memqos.converge.observation import driver_in_tree, read_kubelet_config
 from memqos.converge.pod_sources import KubeletPods
-from memqos.converge.settings import driver_there
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.local_kubelet import KubeletProcess, find_kubelet, is_running, process_version
@@ -23,10 +22,11 @@ from memqos.host.machine import SYSTEM, Roots
 from memqos.kube.kubelet import with_defaults
 from memqos.kube.kubelet.decoding import decode_kubelet
 from memqos.kube.kubelet.flags import CommandLine, command_line_of, merge_configuration
-from memqos.manifests.documents import read_documents
 from memqos.plan.names import cgroup_names
 from memqos.plan.tree import reserved_paths
 from memqos.release import DEFAULT_MINOR
+from memqos.settings.facts import RawKubeletConfig
+from memqos.settings.resolver import configuration_document
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -35,35 +35,35 @@ if TYPE_CHECKING:
     from memqos.host.kubelet import KubeletEndpoint
     from memqos.kube.node import Node
 
-_ASK_AGAIN: Final = 300.0
-"""Seconds after which a kubelet that answers is asked again."""
+_REFRESH_INTERVAL: Final = 300.0
+"""Seconds between two requests to a kubelet that answers."""
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 60.0
-"""Seconds after which one that does not is, doubling from the first to the last; and between two
-looks through all processes, which are thousands on a busy node."""
+"""Seconds between two requests to one that does not, doubling from the first to the last; and
+between two searches through all processes, which are thousands on a busy node."""
 _DROP_IN: Final = ".conf"
 
 T = TypeVar("T")
 
 
 class Submit(Protocol):
-    """Has a question asked, here and now or by somebody else; its answer comes some time."""
+    """Runs a request, at once or in another thread."""
 
-    def __call__(self, question: Callable[[], T], /) -> "Future[T]": ...
+    def __call__(self, request: Callable[[], T], /) -> "Future[T]": ...
 
 
-def ask_at_once(question: Callable[[], T]) -> "Future[T]":
-    """Ask, and wait for the answer."""
+def ask_at_once(request: Callable[[], T]) -> "Future[T]":
+    """Run a request, and wait for its reply."""
     from concurrent.futures import Future
 
-    answer: Future[T] = Future()
-    answer.set_result(question())
-    return answer
+    reply: Future[T] = Future()
+    reply.set_result(request())
+    return reply
 
 
-class _Question(NamedTuple):
+class _Request(NamedTuple):
     endpoint: "KubeletEndpoint"
-    answer: "Future[EndpointFacts]"
+    reply: "Future[EndpointFacts]"
 
 
 class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,12 +74,12 @@ class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
     configuration: RawKubeletConfig | None = None
     is_fresh: bool = True
     """Whether the configuration is what the kubelet, or its files, said just now."""
-    is_asked: bool = True
-    """Whether they were asked in this very call: an answer may be to an earlier question."""
-    is_awaited: bool = False
-    """Whether a kubelet's endpoint is being asked that has never answered, nor failed to."""
+    is_requested: bool = True
+    """Whether the request was sent in this very call: a reply may be to an earlier one."""
+    is_first_pending: bool = False
+    """Whether a request is pending to an endpoint that has never answered, nor failed to."""
     complaints: tuple[str, ...] = ()
-    """Why a source does not tell its part."""
+    """Why a source gives no answer."""
     why_unknown: str = ""
     """Why there is no version."""
 
@@ -95,10 +95,10 @@ class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeletSources:
-    """Asks all sources, and remembers what they said while a kubelet is down or starts.
+    """Reads all sources, and remembers their answers while a kubelet is down or starts.
 
-    The kubelet's endpoint is asked through `submit`, one question at a time. Until the answer is
-    there, what was said last holds.
+    Requests to the kubelet's endpoint go through `submit`, one at a time. Until the reply is
+    there, the last one holds.
     """
 
     def __init__(
@@ -110,14 +110,15 @@ class KubeletSources:
         self._roots = roots
         self._clock = clock
         self._submit = submit
-        self._question: _Question | None = None
+        self._request: _Request | None = None
         self._is_outdated = False
-        """Whether the answer to it will not do: what it is about may have changed since."""
-        self._is_awaited = False
+        """Whether its reply will not do: what it is about may have changed since."""
+        self._is_first = False
+        """Whether this endpoint has neither answered nor failed to, so far."""
         self._address: str | None = None
         self.endpoint_facts = EndpointFacts()
-        """What the kubelet's endpoint said last."""
-        self._ask_at = float("-inf")
+        """The last reply of the kubelet's endpoint."""
+        self._request_at = float("-inf")
         self._retry = _FIRST_RETRY
         self._process: KubeletProcess | None = None
         self._process_version: str | None = None
@@ -127,27 +128,27 @@ class KubeletSources:
         self._why = ""
 
     def refresh(self) -> None:
-        """Have everybody asked at the next call."""
-        self._ask_at = self._look_at = float("-inf")
+        """Read every source at the next call."""
+        self._request_at = self._look_at = float("-inf")
         self._retry = _FIRST_RETRY
-        self._is_outdated = self._question is not None
+        self._is_outdated = self._request is not None
 
     @property
-    def is_asking(self) -> bool:
-        """Whether the endpoint was asked, and its answer has not been taken in."""
-        return self._question is not None
+    def is_request_pending(self) -> bool:
+        """Whether a request was sent to the endpoint, and its reply has not been read."""
+        return self._request is not None
 
     @property
-    def has_answer(self) -> bool:
-        """Whether there is one to be taken in by the next call."""
-        return self._question is not None and self._question.answer.done()
+    def has_reply(self) -> bool:
+        """Whether there is a reply for the next call to read."""
+        return self._request is not None and self._request.reply.done()
 
-    def drop_question(self) -> None:
-        """Break off the question under way: nobody waits for its answer any more."""
-        question, self._question, self._is_outdated = self._question, None, False
-        if question is not None:
-            question.endpoint.cancel()
-            self._ask_at = float("-inf")
+    def cancel_request(self) -> None:
+        """Break off the pending request."""
+        request, self._request, self._is_outdated = self._request, None, False
+        if request is not None:
+            request.endpoint.cancel()
+            self._request_at = float("-inf")
 
     def read_facts(
         self,
@@ -156,12 +157,12 @@ class KubeletSources:
         *,
         configuration: bool = True,
     ) -> KubeletFacts:
-        """All that is known now; its configuration only where nobody states one."""
+        """All that is known now; its configuration only where none is stated."""
         now = self._clock()
         info = None if node is None else node.status.node_info
         version = None if info is None else info.kubelet_version
         source: str | None = "its Node"
-        is_answered, is_asked = self._ask_endpoint(
+        is_answered, is_requested = self._read_endpoint(
             endpoint, now, version=version is None, configuration=configuration
         )
         complaints = list(self.endpoint_facts.notes)
@@ -175,14 +176,14 @@ class KubeletSources:
         else:
             found, is_fresh = self._configuration(is_answered, is_there, complaints)
             # The file may be newer than the running kubelet: not used while the kubelet may answer.
-            is_fresh &= not self.is_asking
+            is_fresh &= not self.is_request_pending
         return KubeletFacts(
             version=version,
             version_source=None if version is None else source,
             configuration=found,
             is_fresh=is_fresh,
-            is_asked=is_asked,
-            is_awaited=self._is_awaited and self.is_asking,
+            is_requested=is_requested,
+            is_first_pending=self._is_first and self.is_request_pending,
             complaints=tuple(complaints),
             why_unknown=self._why,
         )
@@ -211,13 +212,15 @@ class KubeletSources:
 
     @property
     def retry_at(self) -> float:
-        """When a kubelet that did not answer is to be asked again."""
+        """When to send the next request to a kubelet that did not answer."""
         return (
-            self._ask_at if self.endpoint_facts.is_silent and not self.is_asking else float("inf")
+            self._request_at
+            if self.endpoint_facts.is_silent and not self.is_request_pending
+            else float("inf")
         )
 
     def find_process(self, now: float) -> bool:
-        """Whether the kubelet's process is there; one that was started since is taken in."""
+        """Whether the kubelet's process is there, the same one or one started since."""
         proc = self._roots.proc
         if self._process is not None and is_running(self._process, proc):
             if self._process_version is None and now >= self._look_at:
@@ -243,10 +246,10 @@ class KubeletSources:
 
     @property
     def process(self) -> KubeletProcess | None:
-        """The one that ran when it was last looked for."""
+        """The one that ran at the last search."""
         return self._process
 
-    def _ask_endpoint(
+    def _read_endpoint(
         self,
         endpoint: "KubeletEndpoint | None",
         now: float,
@@ -254,53 +257,53 @@ class KubeletSources:
         version: bool,
         configuration: bool,
     ) -> tuple[bool, bool]:
-        """Ask if it is time to: whether an answer came, and whether all was asked in this call."""
+        """Send a request when due: whether a reply came, and whether it is to one of this call."""
         if endpoint is None:
             return False, True
         if endpoint.url != self._address:
-            self.drop_question()
-            self._address, self.endpoint_facts, self._ask_at = (
+            self.cancel_request()
+            self._address, self.endpoint_facts, self._request_at = (
                 endpoint.url,
                 EndpointFacts(),
                 float("-inf"),
             )
-            self._is_awaited = True
-        is_answered = is_late = self._take_answer(now)
-        is_asked = not is_late and not self.is_asking
-        if now >= self._ask_at and not self.is_asking:
-            question = partial(ask_kubelet, endpoint, version=version, configuration=configuration)
-            self._question = _Question(endpoint, self._submit(question))
-            is_answered, is_asked = self._take_answer(now), True
-        return is_answered, is_asked
+            self._is_first = True
+        is_answered = is_late = self._read_reply(now)
+        is_requested = not is_late and not self.is_request_pending
+        if now >= self._request_at and not self.is_request_pending:
+            call = partial(ask_kubelet, endpoint, version=version, configuration=configuration)
+            self._request = _Request(endpoint, self._submit(call))
+            is_answered, is_requested = self._read_reply(now), True
+        return is_answered, is_requested
 
-    def _take_answer(self, now: float) -> bool:
-        """Take in the answer, if there is one; whether there was."""
-        question = self._question
-        if question is None or not question.answer.done():
+    def _read_reply(self, now: float) -> bool:
+        """Read the reply, if there is one; whether there was."""
+        request = self._request
+        if request is None or not request.reply.done():
             return False
-        self._question = None
-        before, told = self.endpoint_facts, question.answer.result()
-        if told.is_silent:
-            # A kubelet that refuses is asked through other sources; of one that is silent it is not
-            # known whether its configuration has changed.
-            told = msgspec.structs.replace(
-                told,
-                version=told.version or before.version,
-                configuration=told.configuration or before.configuration,
+        self._request = None
+        before, reply = self.endpoint_facts, request.reply.result()
+        if reply.is_silent:
+            # Where a kubelet refuses, other sources are read; of one that is silent it is not known
+            # whether its configuration has changed.
+            reply = msgspec.structs.replace(
+                reply,
+                version=reply.version or before.version,
+                configuration=reply.configuration or before.configuration,
             )
-            self._ask_at = now + self._retry
+            self._request_at = now + self._retry
             self._retry = min(2 * self._retry, _LAST_RETRY)
         else:
-            self._ask_at, self._retry = now + _ASK_AGAIN, _FIRST_RETRY
-        self.endpoint_facts = told
-        self._is_awaited = False
+            self._request_at, self._retry = now + _REFRESH_INTERVAL, _FIRST_RETRY
+        self.endpoint_facts = reply
+        self._is_first = False
         if self._is_outdated:
             self.refresh()
         return True
 
 
 def kubelet_of_source(source: "PodSource | None") -> "tuple[Node | None, KubeletEndpoint | None]":
-    """What a source of pods leads to: the Node, and the endpoint of its kubelet."""
+    """The Node and the kubelet's endpoint behind a source of pods."""
     if isinstance(source, KubeletPods):
         return None, source.endpoint
     if not hasattr(source, "server"):
@@ -318,9 +321,9 @@ def reserved_by(configuration: RawKubeletConfig, fs: CgroupFs) -> frozenset[str]
 
     Names and driver are the same fields in all releases; what else is wrong with it is no matter.
     """
-    written = decode_kubelet(_data(configuration), DEFAULT_MINOR).written
+    written = decode_kubelet(configuration_document(configuration).data, DEFAULT_MINOR).written
     config = with_defaults(written, DEFAULT_MINOR)
-    driver = driver_there(fs, config.cgroup_root) or config.driver
+    driver = driver_in_tree(fs, config.cgroup_root) or config.driver
     return reserved_paths(cgroup_names(driver, config.cgroup_root), config)
 
 
@@ -333,7 +336,9 @@ def _configuration_of(process: KubeletProcess, complaints: list[str]) -> RawKube
         if file is not None and not drop_ins and not line.fields:
             return msgspec.structs.replace(file, is_in_use=True)
         data = merge_configuration(
-            {} if file is None else _data(file), [_data(each) for each in drop_ins], line
+            {} if file is None else configuration_document(file).data,
+            [configuration_document(each).data for each in drop_ins],
+            line,
         )
     except InputError as error:
         complaints.append(f"the kubelet's configuration: {error}")
@@ -376,11 +381,3 @@ def _drop_ins(folder: str) -> Iterator[RawKubeletConfig]:
             yield from _drop_ins(entry.path)
         elif entry.name.endswith(_DROP_IN):
             yield _read_file(entry.path)
-
-
-def _data(found: RawKubeletConfig) -> dict[str, Any]:
-    for document in read_documents(found.data, found.name):
-        if isinstance(document, InputError):
-            raise document
-        return document.data
-    return {}

@@ -10,7 +10,6 @@ import msgspec
 
 from memqos.converge.observation import (
     ObservedNode,
-    RawKubeletConfig,
     observe_live,
     observe_snapshot,
     with_agent,
@@ -30,9 +29,10 @@ from memqos.kube.kubelet import ATTRIBUTES, CgroupDriver
 from memqos.kube.kubelet.decoding import KUBELET_API_VERSION, KUBELET_KIND
 from memqos.kube.pod import Container, Pod, PodSpec, PodStatus
 from memqos.manifests.agent_state import AgentState
-from memqos.manifests.documents import Document, read_documents
 from memqos.manifests.snapshot import FORM, OMITTED_FIELDS, PodList, Snapshot
 from memqos.record.format import HALF_SUFFIXES, NODE_SUBJECT, record_file_name
+from memqos.settings.facts import RawKubeletConfig
+from memqos.settings.resolver import configuration_document
 
 _ANNOTATIONS: Final = "kubernetes.io/config."
 _TYPE_META: Final = ("apiVersion", "kind")
@@ -290,7 +290,7 @@ def _configuration(
         notes.append("no kubelet_configuration: none found – give one with --kubelet")
         return {}
     try:
-        data = _document(found).data
+        data = configuration_document(found).data
     except InputError as error:
         if given:
             raise
@@ -301,15 +301,6 @@ def _configuration(
     if omitted:
         notes.append(OMITTED_FIELDS + ", ".join(omitted))
     return {"apiVersion": KUBELET_API_VERSION, "kind": KUBELET_KIND, **about_memory}
-
-
-def _document(found: RawKubeletConfig) -> Document:
-    for document in read_documents(found.data, found.name):
-        if isinstance(document, InputError):
-            raise document
-        if document.kind in (KUBELET_KIND, ""):
-            return document
-    raise InputError("there is no KubeletConfiguration in it", file=found.name)
 
 
 def _driver_in(configuration: dict[str, Any], notes: list[str]) -> CgroupDriver:

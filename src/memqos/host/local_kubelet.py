@@ -72,7 +72,7 @@ def is_running(process: KubeletProcess, proc: str = "/proc") -> bool:
 
 
 def process_version(process: KubeletProcess, proc: str = "/proc") -> str | None:
-    """The version of a kubelet, printed by the program file that it runs.
+    """The version of the program that a kubelet runs from, by its file's --version.
 
     The file is executed: None where it has been replaced since, or where users other than root can
     write to it.

@@ -88,6 +88,23 @@ def read_documents(data: bytes, file: str) -> Iterator[Document | InputError]:
         yield InputError("no document", file=file, hint=hint)
 
 
+def find_document(data: bytes, file: str, *kinds: str) -> Document:
+    """The first document of one of these kinds, the first being the one that errors name."""
+    first: Document | None = None
+    for found in read_documents(data, file):
+        if isinstance(found, InputError):
+            raise found
+        if found.kind in kinds:
+            return found
+        first = first or found
+    assert first is not None
+    raise first.error(
+        f"the file holds a {first.kind or 'nameless kind'}, not a {kinds[0]}",
+        ("kind",),
+        f"give a file with a {kinds[0]}",
+    )
+
+
 class _Found(NamedTuple):
     value: Any
     root: Spot

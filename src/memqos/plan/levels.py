@@ -1,21 +1,28 @@
 """The QoS levels: the values of kubepods, burstable and besteffort, above the pods."""
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from memqos.kube.resources import CPU, memory_in
 from memqos.plan import cpu
 from memqos.plan.memory import MEMORY_QOS_KEP, OFF
+from memqos.plan.names import names_of
 from memqos.plan.pod import PodPlan
 from memqos.plan.setting import FileSettings, Rule, Setting
 from memqos.release import Since
 from memqos.settings.settings import Policy, Settings
 from memqos.units import format_exact_bytes
 
+if TYPE_CHECKING:
+    from memqos.settings.resolver import NodeSettings
+
 Phase = Literal["start", "steady"]
 """Just after the kubelet has started, or once it has counted the pods."""
+PROTECTION_FILES: Final = ("memory.min", "memory.low")
+CgroupFilePath = tuple[str, str]
+"""The path of a cgroup, and the name of a file in it."""
 
 
 class ClassDemand(msgspec.Struct, frozen=True):
@@ -183,3 +190,22 @@ _TAKEN_BACK: Final[_Pair] = (
 # Since 1.37 a kubelet with the gate off resets what one with the gate on has left, once when it
 # starts (qos_container_manager_linux.go, Start; node_container_manager_linux.go).
 _LEVELS_OFF: Final = Since({22: _UNTOUCHED, 37: _TAKEN_BACK})
+
+
+def kubelet_levels(
+    node_settings: "NodeSettings", plans: Iterable[PodPlan]
+) -> dict[CgroupFilePath, Setting]:
+    """Protection above pods that the running kubelet writes itself, once a minute."""
+    kubelet, settings = node_settings.kubelet, node_settings.kubelet_settings
+    if kubelet is None or settings is None or not kubelet.writes_levels:
+        return {}
+    levels, names = plan_levels(class_demand(plans), settings), names_of(node_settings.config)
+    return {
+        (path, file): setting
+        for path, of_level in (
+            (names.kubepods, levels.kubepods),
+            (names.burstable, levels.burstable),
+        )
+        for file, setting in of_level.items()
+        if file in PROTECTION_FILES and setting.value is not None
+    }

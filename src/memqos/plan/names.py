@@ -12,11 +12,14 @@ Names out of manifests and runtimes reach a path only after a check: see `pod` a
 """
 
 import re
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
 from memqos.errors import InputError
+
+if TYPE_CHECKING:
+    from memqos.kube.kubelet import KubeletConfiguration
 
 Driver = Literal["cgroupfs", "systemd"]
 QosClass = Literal["Guaranteed", "Burstable", "BestEffort"]
@@ -181,6 +184,11 @@ def cgroup_names(driver: Driver, cgroup_root: str = "/") -> CgroupNames:
     stem = [*(_escape(part) for part in parts), "kubepods"]
     burstable, besteffort = [*stem, "burstable"], [*stem, "besteffort"]
     return CgroupNames(driver, _slice_path(stem), _slice_path(burstable), _slice_path(besteffort))
+
+
+def names_of(config: "KubeletConfiguration") -> CgroupNames:
+    """The cgroups of a node with this configuration."""
+    return cgroup_names(config.driver, config.cgroup_root)
 
 
 def inner(container: str) -> str:

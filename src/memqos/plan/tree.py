@@ -20,7 +20,7 @@ from memqos.kube.shape import containers_of
 from memqos.plan import cpu
 from memqos.plan.levels import class_demand, plan_levels
 from memqos.plan.memory import MEMORY_QOS_KEP
-from memqos.plan.names import CgroupNames, RuntimeName, cgroup_names
+from memqos.plan.names import CgroupNames, RuntimeName, names_of
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner
 from memqos.plan.setting import FileSettings, Rule, Setting
@@ -95,7 +95,7 @@ def plan_node(
             field="cgroupsPerQOS",
             hint="memqos needs it on, which is the kubelet's default",
         )
-    names = cgroup_names(config.driver, config.cgroup_root)
+    names = names_of(config)
     planner = Planner(settings)
     unresolved: list[Unresolved] = []
     running: list[Pod] = []

@@ -1,4 +1,4 @@
-"""The terms under which a pod is planned: a release, a kubelet's settings, a node's memory."""
+"""Settings that pods are planned by, options that state some of them, and a kubelet's own."""
 
 from typing import Final, Literal
 
@@ -7,6 +7,8 @@ import msgspec
 from memqos.release import Release, Since
 
 Policy = Literal["None", "TieredReservation", "HardReservation"]
+PolicyName = Policy | Literal["Disabled"]
+"""A policy as people write it: KEP-2570 calls None Disabled in places; no kubelet takes that."""
 
 Placement = Literal["containers", "pods", "margin"]
 """Which cgroup claims protection: as the kubelet, each container its request; the pod alone, for
@@ -38,3 +40,41 @@ class Settings(msgspec.Struct, frozen=True):
     cpu_period: int = 100_000
     """Microseconds."""
     placement: Placement = "containers"
+
+
+class SettingsOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings as a person states them; what is None follows from the node."""
+
+    release: str | None = None
+    gates: dict[str, bool] = {}
+    policy: PolicyName | None = None
+    factor: float | None = None
+    placement: Placement = "containers"
+    capacity: int | None = None
+    allocatable: int | None = None
+    page_size: int | None = None
+    assume_gate_on: bool = False
+    """Whether MemoryQoS counts as on where neither a person nor the kubelet turns it off by name
+    (decision 3)."""
+
+
+class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
+    """The kubelet at work on a node, with its own configuration and no option of memqos's."""
+
+    release: Release
+    """Its version, with the gates that it sets."""
+    policy: Policy
+    factor: float | None = None
+    is_newer: bool = False
+    """Whether its configuration has fields that its version does not know: one of them is old."""
+
+    @property
+    def writes_levels(self) -> bool:
+        """Whether it writes protection to the cgroups above pods, once a minute."""
+        return self.release.is_enabled("MemoryQoS")
+
+    @property
+    def withholds_protection(self) -> bool:
+        """Whether what it writes there is always 0."""
+        knows_policy = KNOWS_POLICY.at(self.release.minor)
+        return self.writes_levels and knows_policy and self.policy == "None"

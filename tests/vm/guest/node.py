@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from tests.vm.guest.support import ROOT, Cgroup
 
-from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
-from memqos.converge.observation import ObservedNode, RawKubeletConfig, observe_live
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, PlanOptions, plan_observation
+from memqos.converge.observation import ObservedNode, observe_live
 from memqos.converge.pod_sources import FilePods
-from memqos.converge.settings import PlanOptions
 from memqos.plan.changes import MANAGED
 from memqos.plan.setting import FileValue
+from memqos.settings.facts import RawKubeletConfig
 
 RELEASE: Final = "1.38"
 CONFIGURATION: Final = {

@@ -14,12 +14,11 @@ from tests.vm.guest.support import ROOT, WORKLOAD, Workload
 
 from memqos.converge.apply import ApplyResult, WriteProgress, apply, ignore_progress
 from memqos.converge.journal import hierarchy_of, open_journal
-from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
-from memqos.converge.observation import RawKubeletConfig, observe_live
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, PlanOptions, plan_observation
+from memqos.converge.observation import observe_live
 from memqos.converge.pod_sources import FilePods
 from memqos.converge.rollback import RollbackResult, rollback
 from memqos.converge.router import Router
-from memqos.converge.settings import PlanOptions
 from memqos.converge.steps import WriteStep, steps_of, write_options
 from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.machine import read_machine
@@ -28,6 +27,7 @@ from memqos.plan.changes import Change
 from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
+from memqos.settings.facts import RawKubeletConfig
 
 SETTING: Final = Setting(None, Rule("test", "because the test says so", "the test"))
 MEMORY: Final = ("memory.min", "memory.low", "memory.high", "memory.max", "memory.oom.group")

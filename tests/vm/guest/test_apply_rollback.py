@@ -13,9 +13,8 @@ from tests.vm.harness.topology import Topology
 from memqos.converge.apply import ApplyResult, apply
 from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.journal import hierarchy_of, open_journal
-from memqos.converge.node_plan import NodePlan, plan_observation
+from memqos.converge.node_plan import NodePlan, PlanOptions, plan_observation
 from memqos.converge.rollback import RollbackResult, rollback
-from memqos.converge.settings import PlanOptions
 from memqos.converge.steps import WriteResult, WriteStep, steps_of, write_options
 from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.lock import Locked

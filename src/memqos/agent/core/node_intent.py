@@ -14,11 +14,10 @@ from memqos.agent.core.reservations import (
     pods_without_reservation,
     without_reservation,
 )
-from memqos.converge.settings import CgroupFilePath
 from memqos.kube.pod import Pod
 from memqos.kube.shape import containers_of
 from memqos.plan.changes import as_stored, magnitude
-from memqos.plan.levels import class_demand, plan_levels
+from memqos.plan.levels import CgroupFilePath, class_demand, kubelet_levels, plan_levels
 from memqos.plan.names import outer
 from memqos.plan.pod import PodPlan
 from memqos.plan.setting import FileSettings, Setting
@@ -108,7 +107,7 @@ class NodeIntent:
         )
         # Without a first list of pods the sums would be 0.
         plans = self._plans() if self.has_pods else ()
-        self.kubelet_managed = self.planner.node_settings.kubelet_levels(plans)
+        self.kubelet_managed = kubelet_levels(self.planner.node_settings, plans)
         sums = level_cgroups(self._reservations(), self.planner.names)
         self._parents = self._last_parents = tuple(map(self._with_kubelet_settings, sums))
         return before ^ self.unreserved

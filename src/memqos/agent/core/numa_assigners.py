@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from memqos.agent.core.pod_intent import Notice, PodIntent
+from memqos.agent.core.pod_intent import AgentSettings, Notice, PodIntent
 from memqos.converge.numa_assignment import (
     _STATE_FILE,
     KUBELET_ASSIGNS,
@@ -22,7 +22,6 @@ from memqos.converge.numa_assignment import (
     running_pod_of,
     skip_reason,
 )
-from memqos.converge.settings import NodeSettings
 from memqos.errors import InputError
 from memqos.kube.kubelet import STATIC
 from memqos.numa.machine_state import MemoryManagerState
@@ -172,7 +171,7 @@ class KubeletAssigner:
     """The kubelet assigns. A state that is not there leaves the last one in force."""
 
     def __init__(
-        self, node_settings: NodeSettings, state: MemoryManagerState | None = None
+        self, node_settings: AgentSettings, state: MemoryManagerState | None = None
     ) -> None:
         self.state = state
         self._release = node_settings.settings.release
@@ -220,7 +219,7 @@ class KubeletAssigner:
 class AgentAssigner:
     """The agent assigns, by the rules of the Static policy, where the kubelet does not."""
 
-    def __init__(self, node_settings: NodeSettings, before: "AgentAssigner | None" = None) -> None:
+    def __init__(self, node_settings: AgentSettings, before: "AgentAssigner | None" = None) -> None:
         """`before` is who has given out memory until now: what it gave stays given."""
         if node_settings.numa is None:
             raise InputError(_NO_NODES, field="numa", hint="is /sys mounted?")

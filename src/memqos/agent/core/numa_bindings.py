@@ -46,7 +46,7 @@ class NumaBindings:
         self.faults: dict[_FaultKind, str] = {}
         """What keeps containers from being bound, or from being bound as the kubelet says now."""
         node_settings = planner.node_settings
-        self._names = node_settings.names
+        self._names = planner.names
         self._nodes = () if node_settings.numa is None else node_settings.numa.ids
         parts = self._names.kubepods.split("/")
         self.ancestors = tuple(["/".join(parts[:depth]) for depth in range(2, len(parts))])

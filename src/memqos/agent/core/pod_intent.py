@@ -1,24 +1,29 @@
 """What an agent wants of one pod: the release's plan, as selection and annotations change it."""
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration, AgentMode
 from memqos.agent.core.overrides import overrides_of
-from memqos.converge.settings import PROTECTION_FILES, NodeSettings
 from memqos.errors import InputError
 from memqos.kube.kubelet import STATIC
 from memqos.kube.pod import Pod
 from memqos.kube.resources_in_use import is_terminal, with_resources_in_use
 from memqos.plan.changes import as_stored
 from memqos.plan.cpuset import MEMS
+from memqos.plan.levels import PROTECTION_FILES
+from memqos.plan.names import names_of
 from memqos.plan.pod import PodPlan
 from memqos.plan.rules import NEVER_THROTTLED, OPTED_OUT
 from memqos.plan.semantics import Planner
 from memqos.plan.setting import MAX, FileSettings, Setting
 from memqos.plan.tree import Cgroup, Unresolved, cgroup_uid, pod_cgroups, pod_key
+from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Policy
+
+if TYPE_CHECKING:
+    from memqos.numa.machines import NumaMachine
 
 NoticeReason = Literal["NumaUnaligned", "NumaRefused", "NumaUnknown", "NumaBeyondParent"]
 """Why a pod's memory is not bound to NUMA nodes:
@@ -68,18 +73,25 @@ class PodIntent(msgspec.Struct, frozen=True):
     """How many annotations are."""
 
 
+class AgentSettings(NodeSettings, frozen=True, kw_only=True):
+    """The settings of the node an agent runs on."""
+
+    numa: "NumaMachine | None" = None
+    """The machine's NUMA nodes, where the configuration binds containers to them."""
+
+
 class IntentPlanner:
     """Wishes for pods, under one configuration on one node."""
 
     def __init__(
         self,
         configuration: AgentConfiguration,
-        node_settings: NodeSettings,
+        node_settings: AgentSettings,
         own_cgroup: str | None = None,
     ) -> None:
         self.configuration = configuration
         self.node_settings = node_settings
-        self.names = node_settings.names
+        self.names = names_of(node_settings.config)
         self._own_cgroup = own_cgroup
         self._planners: dict[tuple[float | None, Policy], Planner] = {}
         self._kubelet_planner: Planner | None = None

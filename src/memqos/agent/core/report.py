@@ -8,13 +8,13 @@ from memqos.agent.configuration import FightConfig
 from memqos.agent.core.node_intent import NodeIntent
 from memqos.agent.core.observed import Drift
 from memqos.agent.core.pod_intent import Notice, NoticeReason, PodIntent
-from memqos.converge.settings import PROTECTION_FILES
 from memqos.converge.undo import UndoEntry
 from memqos.kernel.file_formats import describe_nodes, nodes_in
 from memqos.kube.events import EventReason
 from memqos.kube.pod import Pod
 from memqos.plan.changes import DEFAULTS, Change
 from memqos.plan.cpuset import MEMS
+from memqos.plan.levels import PROTECTION_FILES
 from memqos.plan.names import outer
 from memqos.plan.rules import HIGH_WIDENED
 from memqos.serve.exposition import Histogram

@@ -95,10 +95,10 @@ def command(
 
     Exit code 2 if a pod is refused, or the kubelet would not start.
     """
-    site = read_node_facts(machine, state, snapshot)
-    running = resolve_kubelet(site, kubelet, release, gates)
+    facts = read_node_facts(machine, state, snapshot)
+    running = resolve_kubelet(facts, kubelet, release, gates)
     settings, notes = manager_settings(
-        site,
+        facts,
         running,
         policy=policy,
         topology_policy=topology_policy,
@@ -109,27 +109,27 @@ def command(
     begun: Manager | StartRefused | InvalidTopology = (
         settings
         if isinstance(settings, InvalidTopology)
-        else start_manager(settings, None if site.loaded is None else site.loaded.state)
+        else start_manager(settings, None if facts.loaded is None else facts.loaded.state)
     )
     if not isinstance(begun, Manager):
         _print_refused_start(begun, output)
         return _REFUSED
-    if site.loaded is not None:
-        pods = pods_in_state(begun.state, site.pods, begun.settings.release)
+    if facts.loaded is not None:
+        pods = pods_in_state(begun.state, facts.pods, begun.settings.release)
         begun = msgspec.structs.replace(begun, active=pods)
     reader = ManifestReader()
-    names = dict(site.names)
+    names = dict(facts.names)
     verdicts = _verdicts(reader, files, begun, names, static=static)
     topology = begun.settings.topology
     if output == "table":
-        refused = _print(verdicts, begun, site, notes, names)
+        refused = _print(verdicts, begun, facts, notes, names)
     else:
         data = []
         refused = False
         for verdict in verdicts:
             refused = refused or not isinstance(verdict.outcome, AdmittedPod)
             data.append(verdict_data(verdict, topology, names))
-        emit({"terms": _settings_data(begun, site, notes), "pods": data}, output)
+        emit({"terms": _settings_data(begun, facts, notes), "pods": data}, output)
     return 1 if reader.faults else _REFUSED if refused else 0
 
 
@@ -219,14 +219,14 @@ def _notes(outcome: AdmittedPod, qos: str, policy: str) -> tuple[str, ...]:
 def _print(
     verdicts: Iterator[NumaVerdict],
     manager: Manager,
-    site: NumaNodeFacts,
+    facts: NumaNodeFacts,
     notes: Sequence[str],
     names: dict[str, str],
 ) -> bool:
     refused = False
     for index, verdict in enumerate(verdicts):
         if not index:
-            print(_settings_line(manager, site))
+            print(_settings_line(manager, facts))
             for note in notes:
                 print_lines([f"note: {note}"])
         print()
@@ -235,7 +235,7 @@ def _print(
     return refused
 
 
-def _settings_line(manager: Manager, site: NumaNodeFacts) -> str:
+def _settings_line(manager: Manager, facts: NumaNodeFacts) -> str:
     settings = manager.settings
     topology = settings.topology
     scope = "" if topology.policy == "none" else f", scope {topology.scope}"
@@ -245,7 +245,7 @@ def _settings_line(manager: Manager, site: NumaNodeFacts) -> str:
     )
 
 
-def _settings_data(manager: Manager, site: NumaNodeFacts, notes: Sequence[str]) -> dict[str, Any]:
+def _settings_data(manager: Manager, facts: NumaNodeFacts, notes: Sequence[str]) -> dict[str, Any]:
     settings = manager.settings
     return {
         "release": str(settings.release),
@@ -254,8 +254,8 @@ def _settings_data(manager: Manager, site: NumaNodeFacts, notes: Sequence[str]) 
         "topologyPolicy": settings.topology.policy,
         "scope": settings.topology.scope,
         "preferClosest": settings.topology.distances is not None,
-        "machine": site.source,
-        "state": site.state_file,
+        "machine": facts.source,
+        "state": facts.state_file,
         "notes": list(notes),
     }
 

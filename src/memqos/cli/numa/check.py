@@ -7,7 +7,6 @@ import msgspec
 
 from memqos.cli.numa.kubelet import (
     NumaKubelet,
-    configuration_document,
     kubelet_option,
     parse_reserved_option,
     reservation_equation,
@@ -16,13 +15,13 @@ from memqos.cli.numa.kubelet import (
     with_reservations,
 )
 from memqos.cli.numa.node_source import (
-    NumaNodeFacts,
     machine_option,
     read_node_facts,
     snapshot_option,
 )
-from memqos.cli.options import release_options, resolve_release
+from memqos.cli.options import parse_gates, release_options
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.settings import with_kubelet_file
 from memqos.draw.text.numa_state import equation_words, reserved_memory_yaml
 from memqos.errors import InputError
 from memqos.kube.kubelet import KubeletFault, MemoryReservation, with_defaults
@@ -42,7 +41,9 @@ from memqos.numa.reserved_memory import (
     split_reservation,
 )
 from memqos.numa.reserved_memory import reservations_from_config as in_configuration
-from memqos.release import Release
+from memqos.settings.facts import NodeFacts
+from memqos.settings.resolver import configuration_document, release_of
+from memqos.settings.settings import SettingsOptions
 
 _FINDINGS = 2
 
@@ -83,15 +84,15 @@ def command(
     """
     if kubelet is None and reserved is None and snapshot is None:
         raise click.UsageError("give a reservedMemory: --kubelet FILE or --reserved FLAG")
-    site = read_node_facts(machine, None, snapshot, with_state=False)
-    given = _read_check_input(
-        site, kubelet, reserved, *resolve_release(release, gates, site.version)
-    )
+    facts = read_node_facts(machine, None, snapshot, with_state=False)
+    node = with_kubelet_file(facts.node, kubelet)
+    options = SettingsOptions(release=release, gates=parse_gates(gates))
+    given = _read_check_input(node, options, reserved)
     running = with_reservations(given.kubelet, kube_reserved, system_reserved, eviction)
-    equation = reservation_equation(running, site.machine)
-    found = list(reservation_problems(site.machine.nodes, given.reservations, equation.required))
+    equation = reservation_equation(running, facts.machine)
+    found = list(reservation_problems(facts.machine.nodes, given.reservations, equation.required))
     sentences = [*given.faults, *[each for problem in found for each in _sentences(problem)]]
-    split = split_reservation(empty_node_map(site.machine.nodes, {}), equation.total.value, {})
+    split = split_reservation(empty_node_map(facts.machine.nodes, {}), equation.total.value, {})
     offered = None if isinstance(split, SplitShortfall) or not sentences else split
     if output == "table":
         print(f"the nodes together must reserve {equation_words(equation)}")
@@ -116,19 +117,17 @@ def command(
 
 
 def _read_check_input(
-    site: NumaNodeFacts,
-    kubelet: str | None,
-    reserved: str | None,
-    release: Release,
-    notes: list[str],
+    node: NodeFacts, options: SettingsOptions, reserved: str | None
 ) -> _CheckInput:
-    document = configuration_document(site, kubelet)
+    """Lists all faults of a configuration: the resolver refuses it at the first."""
+    release, _ = release_of(node, options)
     config, faults = with_defaults({}, release.minor), []
-    if document is not None:
+    if node.configuration is not None:
+        document = configuration_document(node.configuration)
         reading = read_kubelet(document.data, release, "memqos")
         if reading.config is None:
             raise _locate(document, reading.faults[0])
-        config, release = reading.config, reading.release
+        config, release = reading.config, reading.release.with_gates(options.gates)
         relevant = reading.faults if reserved is None else ()
         faults = [str(_locate(document, fault)) for fault in relevant]
     entries = in_configuration(config.reserved_memory)
@@ -137,8 +136,8 @@ def _read_check_input(
         listed = tuple([MemoryReservation(e.numa_node, e.limits) for e in entries])
         config = msgspec.structs.replace(config, reserved_memory=listed)
         faults = [str(fault) for fault in validation_faults(config, release, "memqos")]
-    source = None if document is None else document.file
-    return _CheckInput(NumaKubelet(config, release, source), entries, tuple(faults))
+    kubelet = NumaKubelet(config, release, is_configured=node.configuration is not None)
+    return _CheckInput(kubelet, entries, tuple(faults))
 
 
 def _locate(document: Document, fault: KubeletFault) -> InputError:

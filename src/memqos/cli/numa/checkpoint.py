@@ -109,17 +109,17 @@ def verify(
 
     Exit code 2 if it would not start.
     """
-    ground = state_check_options(file, machine, kubelet, reserved, release, gates, snapshot)
-    text = state_text(ground)
+    options = state_check_options(file, machine, kubelet, reserved, release, gates, snapshot)
+    text = state_text(options)
     loaded = read_checkpoint(text)
     if isinstance(loaded, UnreadableCheckpoint):
         verified = _verify_unreadable(text, loaded)
     else:
-        verified = _verify_loaded(text, loaded, check_state(ground, loaded))
+        verified = _verify_loaded(text, loaded, check_state(options, loaded))
     if output == "table":
-        _print_verification(ground.file, verified)
+        _print_verification(options.file, verified)
     else:
-        emit(_verification_data(ground.file, verified), output)
+        emit(_verification_data(options.file, verified), output)
     return 0 if verified.verdict == "usable" else NOT_USABLE
 
 
@@ -250,48 +250,48 @@ def repair(
     there any more are left out: the kubelet admits them anew. The new file is FILE.repaired, in
     the format of the old one, or of --release if that is given. Stop the kubelet first.
     """
-    ground = state_check_options(file, machine, kubelet, reserved, release, gates)
-    found = salvage_state(read_state_text(ground.file))
+    options = state_check_options(file, machine, kubelet, reserved, release, gates)
+    found = salvage_state(read_state_text(options.file))
     if isinstance(found, UnreadableCheckpoint):
-        raise checkpoint_error(found, ground.file, _HOPELESS)
-    if found.how == "whole" and check_state(ground, found.loaded).kind is None:
-        print(f"{ground.file}: usable as it is, nothing to repair")
+        raise checkpoint_error(found, options.file, _HOPELESS)
+    if found.how == "whole" and check_state(options, found.loaded).kind is None:
+        print(f"{options.file}: usable as it is, nothing to repair")
         return 0
-    made = _rebuild(ground, found.loaded)
-    proof = check_state(ground, LoadedCheckpoint(made.state, found.loaded.version))
+    made = _rebuild(options, found.loaded)
+    proof = check_state(options, LoadedCheckpoint(made.state, found.loaded.version))
     if proof.kind is not None:
-        raise InputError("; ".join(proof.why), file=ground.file, hint=_HOPELESS)
-    target = _target_path(ground.file, force=force)
+        raise InputError("; ".join(proof.why), file=options.file, hint=_HOPELESS)
+    target = _target_path(options.file, force=force)
     writer = (
         release_writing(found.loaded.version)
         if release is None
         else resolve_release(release, gates)[0]
     )
     _write_state(target, encode_checkpoint(made.state, writer))
-    _print_repair(ground, found, made, target)
+    _print_repair(options, found, made, target)
     return 0
 
 
-def _rebuild(ground: StateCheckOptions, loaded: LoadedCheckpoint) -> RebuiltState:
-    site = facts_for_state(ground, loaded)
-    if not site.machine.nodes:
+def _rebuild(options: StateCheckOptions, loaded: LoadedCheckpoint) -> RebuiltState:
+    facts = facts_for_state(options, loaded)
+    if not facts.machine.nodes:
         return RebuiltState(
             MemoryManagerState(loaded.state.policy), tuple(loaded.state.assignments)
         )
-    settings, _ = settings_for_state(ground, site)
-    kept = settings.reserved
-    if isinstance(kept, InvalidReservation):
-        sentences = "; ".join(reservation_sentences(kept))
+    settings, _ = settings_for_state(options, facts)
+    reserved = settings.reserved
+    if isinstance(reserved, InvalidReservation):
+        sentences = "; ".join(reservation_sentences(reserved))
         raise InputError(
             f"reservedMemory: {sentences}",
             hint="memqos numa check says more, reserve what would do",
         )
     if loaded.state.policy == "None":
         return RebuiltState(loaded.state)
-    made = rebuild_state(loaded.state, empty_node_map(site.machine.nodes, kept))
+    made = rebuild_state(loaded.state, empty_node_map(facts.machine.nodes, reserved))
     if isinstance(made, UnusableState):
         raise InputError(
-            f"no state can be made of it: {'; '.join(state_sentences(made))}", file=ground.file
+            f"no state can be made of it: {'; '.join(state_sentences(made))}", file=options.file
         )
     return made
 
@@ -317,13 +317,13 @@ def _write_state(target: str, text: str) -> None:
 
 
 def _print_repair(
-    ground: StateCheckOptions, found: SalvagedState, made: RebuiltState, target: str
+    options: StateCheckOptions, found: SalvagedState, made: RebuiltState, target: str
 ) -> None:
-    print(f"{ground.file}: {_SALVAGE_WORDS[found.how]}")
+    print(f"{options.file}: {_SALVAGE_WORDS[found.how]}")
     print(f"  {pluralize(len(made.state.assignments), 'pod')} kept")
     for uid in made.excluded:
         print_lines([f"  pod {uid} is left out: the machine lacks memory it holds"])
-    if ground.machine is None:
+    if options.machine is None:
         print("  no machine given: made for the one the file tells of")
     print(f"written to {target}")
 

@@ -1,4 +1,4 @@
-"""The kubelet a `numa` command asks about: its release, its policies and what it keeps back."""
+"""The kubelet of a `numa` command: its release, its policies and what it reserves."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -15,13 +15,13 @@ from memqos.cli.numa.node_source import (
     read_node_facts,
     read_state_text,
 )
-from memqos.cli.options import resolve_release
+from memqos.cli.options import parse_gates
+from memqos.cli.settings import with_kubelet_file
 from memqos.errors import InputError
-from memqos.host.snapshots import kubelet_in_document, load_snapshot, read_document
-from memqos.kube.kubelet import STATIC, KubeletConfiguration, with_defaults
+from memqos.host.snapshots import load_snapshot
+from memqos.kube.kubelet import STATIC, KubeletConfiguration
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE
 from memqos.kube.kubelet.validation import start_faults
-from memqos.manifests.documents import Document
 from memqos.numa.checkpoint import LoadedCheckpoint
 from memqos.numa.machine_state import MemoryManagerState, MemorySizes
 from memqos.numa.machines import NumaMachine, machine_from_state
@@ -41,6 +41,8 @@ from memqos.numa.reserved_memory import reservations_from_config as in_configura
 from memqos.numa.restart import MachineStateDifference, UnusableState, resume_state
 from memqos.numa.topology_manager import InvalidTopology, configure_topology
 from memqos.release import Release
+from memqos.settings.resolver import resolve
+from memqos.settings.settings import SettingsOptions
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -48,11 +50,12 @@ WINDOWS_ONLY = "BestEffort"
 
 
 class NumaKubelet(msgspec.Struct, frozen=True):
-    """A kubelet's configuration and release; `file` is None where the defaults are meant."""
+    """A kubelet's configuration and release."""
 
     config: KubeletConfiguration
     release: Release
-    file: str | None = None
+    is_configured: bool = False
+    """Whether there is a configuration; else the defaults are meant."""
     notes: tuple[str, ...] = ()
 
 
@@ -69,7 +72,7 @@ reserved_option = click.option(
 
 
 def reservation_options(command: _F) -> _F:
-    """What a node keeps back, in place of what the configuration says."""
+    """What a node reserves, in place of what the configuration says."""
     for option in (
         click.option(
             "--eviction",
@@ -88,29 +91,25 @@ def reservation_options(command: _F) -> _F:
 
 
 def resolve_kubelet(
-    site: NumaNodeFacts, kubelet: str | None, release: str | None, gates: Iterable[str]
+    facts: NumaNodeFacts, kubelet: str | None, release: str | None, gates: Iterable[str]
 ) -> NumaKubelet:
-    """The kubelet that options or the snapshot tell of."""
-    asked, notes = resolve_release(release, gates, site.version)
-    document = configuration_document(site, kubelet)
-    if document is None:
-        return NumaKubelet(with_defaults({}, asked.minor), asked, notes=tuple(notes))
-    found = kubelet_in_document(document, asked)
-    notes += [f"{document.file}: {note}" for note in found.notes]
-    return NumaKubelet(found.config, found.release, document.file, tuple(notes))
-
-
-def configuration_document(site: NumaNodeFacts, kubelet: str | None) -> Document | None:
-    """The configuration as it stands, unread."""
-    if kubelet is None:
-        return site.kubelet
-    return read_document(kubelet, "KubeletConfiguration")
+    """The kubelet of the options, else of the snapshot."""
+    node_settings = resolve(
+        with_kubelet_file(facts.node, kubelet),
+        SettingsOptions(release=release, gates=parse_gates(gates)),
+    )
+    return NumaKubelet(
+        node_settings.config,
+        node_settings.settings.release,
+        node_settings.is_configured,
+        node_settings.notes,
+    )
 
 
 def with_reservations(
     kubelet: NumaKubelet, kube: str | None, system: str | None, eviction: str | None
 ) -> NumaKubelet:
-    """The kubelet with what the options of `equation_options` say."""
+    """The kubelet with what the options of `reservation_options` say."""
     config = kubelet.config
     written: dict[str, Any] = {}
     if kube is not None:
@@ -131,10 +130,10 @@ def reservation_equation(kubelet: NumaKubelet, machine: NumaMachine) -> Reservat
 
 
 def find_reservations(kubelet: NumaKubelet, reserved: str | None) -> NumaReservations | None:
-    """reservedMemory in either spelling; None where nobody says anything about it."""
+    """reservedMemory in either spelling; None where neither option nor configuration has one."""
     if reserved is not None:
         return parse_reserved_option(reserved)
-    return None if kubelet.file is None else in_configuration(kubelet.config.reserved_memory)
+    return None if not kubelet.is_configured else in_configuration(kubelet.config.reserved_memory)
 
 
 def parse_reserved_option(text: str) -> NumaReservations:
@@ -146,7 +145,7 @@ def parse_reserved_option(text: str) -> NumaReservations:
 
 
 def manager_settings(
-    site: NumaNodeFacts,
+    facts: NumaNodeFacts,
     kubelet: NumaKubelet,
     *,
     policy: str | None = None,
@@ -161,19 +160,19 @@ def manager_settings(
         topology_policy or config.topology_manager_policy,
         scope or config.topology_manager_scope,
         {**config.topology_manager_policy_options, **(options or {})},
-        site.machine.ids,
-        site.machine.distances,
+        facts.machine.ids,
+        facts.machine.distances,
     )
     if isinstance(topology, InvalidTopology):
         return topology, notes
-    policy = policy or _default_policy(site, kubelet)
+    policy = policy or _default_policy(facts, kubelet)
     return (
         ManagerSettings(
-            machine=site.machine.nodes,
+            machine=facts.machine.nodes,
             policy=policy,
             topology=topology,
             release=kubelet.release,
-            reserved=_resolve_reserved(site, kubelet, reserved, notes),
+            reserved=_resolve_reserved(facts, kubelet, reserved, notes),
             windows=policy == WINDOWS_ONLY,
             as_kubelet=True,
         ),
@@ -181,34 +180,34 @@ def manager_settings(
     )
 
 
-def _default_policy(site: NumaNodeFacts, kubelet: NumaKubelet) -> str:
-    if kubelet.file is not None:
+def _default_policy(facts: NumaNodeFacts, kubelet: NumaKubelet) -> str:
+    if kubelet.is_configured:
         return kubelet.config.memory_manager_policy
-    return STATIC if site.loaded is None else site.loaded.state.policy
+    return STATIC if facts.loaded is None else facts.loaded.state.policy
 
 
 def _resolve_reserved(
-    site: NumaNodeFacts, kubelet: NumaKubelet, reserved: str | None, notes: list[str]
+    facts: NumaNodeFacts, kubelet: NumaKubelet, reserved: str | None, notes: list[str]
 ) -> Mapping[int, MemorySizes] | InvalidReservation:
     entries = find_reservations(kubelet, reserved)
     if entries is not None:
         required = (
-            reservation_totals(entries)
-            if kubelet.file is None
-            else reservation_equation(kubelet, site.machine).required
+            reservation_equation(kubelet, facts.machine).required
+            if kubelet.is_configured
+            else reservation_totals(entries)
         )
-        return system_reserved(site.machine.ids, entries, required)
-    if site.loaded is not None and site.loaded.state.nodes:
-        return system_reserved_of_state(site.loaded.state)
-    equation = reservation_equation(kubelet, site.machine)
+        return system_reserved(facts.machine.ids, entries, required)
+    if facts.loaded is not None and facts.loaded.state.nodes:
+        return system_reserved_of_state(facts.loaded.state)
+    equation = reservation_equation(kubelet, facts.machine)
     notes.append(
         f"no reservedMemory given: {equation.total} split evenly, as `memqos numa reserve` does"
     )
-    return even_reservation(site.machine, equation)
+    return even_reservation(facts.machine, equation)
 
 
 def system_reserved_of_state(state: MemoryManagerState) -> dict[int, dict[str, int]]:
-    """What a state says each node keeps for the system."""
+    """What each node reserves for the system, by a state."""
     return {
         i: {name: table.system_reserved for name, table in node.memory.items()}
         for i, node in state.nodes.items()
@@ -230,8 +229,8 @@ def _parse_amounts(option: str, text: str) -> dict[str, str]:
 ORIGINAL_MACHINE = "the machine it was written on"
 
 
-class StateCheckOptions(msgspec.Struct, frozen=True):
-    """What a state file is held against; no machine means what the state says itself."""
+class StateCheckOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a state file is checked against; no machine means the one it was written on."""
 
     file: str
     machine: str | None
@@ -240,7 +239,7 @@ class StateCheckOptions(msgspec.Struct, frozen=True):
     release: str | None
     gates: tuple[str, ...]
     snapshot: str | None = None
-    """Where state, machine and kubelet are told together."""
+    """Holds state, machine and kubelet."""
 
 
 class StateCheck(msgspec.Struct, frozen=True):
@@ -262,81 +261,94 @@ def state_check_options(
     gates: Iterable[str],
     snapshot: str | None = None,
 ) -> StateCheckOptions:
-    """What the options come to; without a file it is this machine's, on this machine."""
+    """The options together; without a file the state is this machine's, on this machine."""
     if snapshot is not None:
         if file is not None or machine is not None:
             raise click.UsageError("--snapshot has its own state and machine")
         name = f"{snapshot} ({KUBELET_STATE_FILE})"
-        return StateCheckOptions(name, None, kubelet, reserved, release, tuple(gates), snapshot)
-    if file is None:
+        file, machine = name, None
+    elif file is None:
         file, machine = kubelet_state_path(), machine or LIVE_MACHINE
-    return StateCheckOptions(file, machine, kubelet, reserved, release, tuple(gates))
+    return StateCheckOptions(
+        file=file,
+        machine=machine,
+        kubelet=kubelet,
+        reserved=reserved,
+        release=release,
+        gates=tuple(gates),
+        snapshot=snapshot,
+    )
 
 
-def state_text(ground: StateCheckOptions) -> str:
+def state_text(options: StateCheckOptions) -> str:
     """The state as it stands."""
-    if ground.snapshot is None:
-        return read_state_text(ground.file)
-    text = load_snapshot(ground.snapshot).memory_manager_state
+    if options.snapshot is None:
+        return read_state_text(options.file)
+    text = load_snapshot(options.snapshot).memory_manager_state
     if text is None:
         raise InputError(
-            "this snapshot holds no state", file=ground.snapshot, field=KUBELET_STATE_FILE
+            "this snapshot holds no state", file=options.snapshot, field=KUBELET_STATE_FILE
         )
     return text
 
 
-def facts_for_state(ground: StateCheckOptions, loaded: LoadedCheckpoint) -> NumaNodeFacts:
-    """The node a state is looked at on."""
-    if ground.snapshot is not None:
-        return read_node_facts(None, None, ground.snapshot)
-    if ground.machine is None:
+def facts_for_state(options: StateCheckOptions, loaded: LoadedCheckpoint) -> NumaNodeFacts:
+    """The node that a state is checked on."""
+    if options.snapshot is not None:
+        return read_node_facts(None, None, options.snapshot)
+    if options.machine is None:
         return NumaNodeFacts(
-            machine_from_state(loaded.state), ORIGINAL_MACHINE, loaded, ground.file
+            machine=machine_from_state(loaded.state),
+            source=ORIGINAL_MACHINE,
+            loaded=loaded,
+            state_file=options.file,
         )
-    if ground.machine == LIVE_MACHINE:
-        return NumaNodeFacts(
-            read_node_facts(None, None, None, with_state=False).machine, LIVE_MACHINE, loaded
-        )
+    if options.machine == LIVE_MACHINE:
+        here = read_node_facts(None, None, None, with_state=False)
+        return NumaNodeFacts(machine=here.machine, source=LIVE_MACHINE, loaded=loaded)
     return NumaNodeFacts(
-        read_machine_beside(ground.machine, loaded), ground.machine, loaded, ground.file
+        machine=read_machine_beside(options.machine, loaded),
+        source=options.machine,
+        loaded=loaded,
+        state_file=options.file,
     )
 
 
 def settings_for_state(
-    ground: StateCheckOptions, site: NumaNodeFacts
+    options: StateCheckOptions, facts: NumaNodeFacts
 ) -> tuple[ManagerSettings, list[str]]:
     """The kubelet that is to start; its Topology Manager does not matter here."""
-    release, gates = ground.release, ground.gates
-    pools = site.loaded is not None and bool(site.loaded.state.pools)
-    if pools and release is None and ground.kubelet is None and not gates:
+    release, gates = options.release, options.gates
+    pools = facts.loaded is not None and bool(facts.loaded.state.pools)
+    if pools and release is None and options.kubelet is None and not gates:
         # Pools of pods are written and read only with this gate, beta and off in 1.37 (kubelet
         # memorymanager/state/state_checkpoint.go).
         release, gates = "1.37", ("PodLevelResourceManagers=true",)
-    kubelet = resolve_kubelet(site, ground.kubelet, release, gates)
+    kubelet = resolve_kubelet(facts, options.kubelet, release, gates)
     settings, notes = manager_settings(
-        site, kubelet, topology_policy="none", reserved=ground.reserved
+        facts, kubelet, topology_policy="none", reserved=options.reserved
     )
     assert isinstance(settings, ManagerSettings)
     return settings, notes
 
 
-def check_state(ground: StateCheckOptions, loaded: LoadedCheckpoint) -> StateCheck:
+def check_state(options: StateCheckOptions, loaded: LoadedCheckpoint) -> StateCheck:
     """Whether a kubelet would start over a state."""
-    site = facts_for_state(ground, loaded)
+    facts = facts_for_state(options, loaded)
     policy = loaded.state.policy
     if policy not in MEMORY_POLICIES:
-        return StateCheck(site.source, "unknown_policy", (f"there is no policy {policy!r}",))
-    if not site.machine.nodes:
+        return StateCheck(facts.source, "unknown_policy", (f"there is no policy {policy!r}",))
+    if not facts.machine.nodes:
         return _check_without_nodes(loaded)
-    settings, notes = settings_for_state(ground, site)
+    settings, notes = settings_for_state(options, facts)
     begun = start_manager(settings, loaded.state)
     if not isinstance(begun, StartRefused):
-        return StateCheck(site.source, notes=tuple(notes))
+        return StateCheck(facts.source, notes=tuple(notes))
     if begun.kind == "state_policy_mismatch":
         why = f"the state is of policy {policy}, the kubelet's is {settings.policy}"
-        return StateCheck(site.source, begun.kind, (why,), notes=tuple(notes))
+        return StateCheck(facts.source, begun.kind, (why,), notes=tuple(notes))
     return StateCheck(
-        site.source,
+        facts.source,
         begun.kind,
         tuple(start_sentences(begun)),
         () if begun.state is None else begun.state.differences,

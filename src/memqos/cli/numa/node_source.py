@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Final
 
 import click
 import msgspec
@@ -12,9 +12,8 @@ from memqos.errors import InputError
 from memqos.host.local_kubelet import pod_names
 from memqos.host.machine import Roots, read_machine
 from memqos.host.manifest_files import load_file
-from memqos.host.snapshots import snapshot_configuration
 from memqos.kube.pod import Pod
-from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.documents import read_documents
 from memqos.manifests.snapshot import is_snapshot, read_snapshot
 from memqos.numa.checkpoint import LoadedCheckpoint, load_checkpoint
 from memqos.numa.machines import (
@@ -24,8 +23,7 @@ from memqos.numa.machines import (
     machine_from_state,
     with_page_sizes,
 )
-
-_F = TypeVar("_F", bound=Callable[..., Any])
+from memqos.settings.facts import NodeFacts, facts_of_snapshot
 
 LIVE_MACHINE: Final = "this machine"
 KUBELET_STATE_FILE: Final = "memory_manager_state"
@@ -36,7 +34,7 @@ _MACHINE_FILE_HINT: Final = (
 )
 
 
-class NumaNodeFacts(msgspec.Struct, frozen=True):
+class NumaNodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the node that is looked at."""
 
     machine: NumaMachine
@@ -47,8 +45,8 @@ class NumaNodeFacts(msgspec.Struct, frozen=True):
     names: Mapping[str, str] = {}
     """UID → namespace/name of a pod."""
     pods: tuple[Pod, ...] = ()
-    kubelet: Document | None = None
-    version: str | None = None
+    node: NodeFacts = NodeFacts()
+    """What the settings of its kubelet follow from."""
     notes: tuple[str, ...] = ()
 
 
@@ -70,7 +68,7 @@ state_option = click.option(
 def read_node_facts(
     machine: str | None, state: str | None, snapshot: str | None, *, with_state: bool = True
 ) -> NumaNodeFacts:
-    """The node that options name; a state file alone tells of the machine it was written on.
+    """The node that options name; a state file alone describes the machine it was written on.
 
     Without `with_state` no state is read, so that a broken one does not matter.
     """
@@ -80,14 +78,21 @@ def read_node_facts(
         return _facts_of_this_machine(with_state=with_state)
     loaded = None if state is None else load_checkpoint(read_state_text(state), state)
     if machine is not None:
-        return NumaNodeFacts(read_machine_beside(machine, loaded), machine, loaded, state)
+        return NumaNodeFacts(
+            machine=read_machine_beside(machine, loaded),
+            source=machine,
+            loaded=loaded,
+            state_file=state,
+        )
     assert loaded is not None
     assert state is not None
     if not loaded.state.nodes:
         raise InputError(
             "the state knows no NUMA node", file=state, hint="name the machine with --machine"
         )
-    return NumaNodeFacts(machine_from_state(loaded.state), state, loaded, state)
+    return NumaNodeFacts(
+        machine=machine_from_state(loaded.state), source=state, loaded=loaded, state_file=state
+    )
 
 
 def read_numa_machine(path: str) -> NumaMachine:
@@ -118,7 +123,7 @@ def _not_a_machine_error(error: InputError) -> InputError:
 
 
 def read_machine_beside(path: str, loaded: LoadedCheckpoint | None) -> NumaMachine:
-    """The same beside a state, which tells of page sizes that files leave out."""
+    """The same beside a state, which has page sizes that files leave out."""
     found = read_numa_machine(path)
     if loaded is None or os.path.isdir(path):
         return found
@@ -135,7 +140,7 @@ def read_state_text(path: str) -> str:
 
 
 def kubelet_state_path() -> str:
-    """Where this machine's kubelet keeps its state."""
+    """The file of this machine's kubelet with its state."""
     return f"{Roots().kubelet}/{KUBELET_STATE_FILE}"
 
 
@@ -143,7 +148,7 @@ def _facts_of_this_machine(*, with_state: bool) -> NumaNodeFacts:
     machine = _machine_of_kernel_files(Roots(), LIVE_MACHINE)
     path = kubelet_state_path()
     if not with_state:
-        return NumaNodeFacts(machine, LIVE_MACHINE)
+        return NumaNodeFacts(machine=machine, source=LIVE_MACHINE)
     notes: tuple[str, ...] = ()
     loaded = None
     if os.access(path, os.R_OK):
@@ -152,7 +157,12 @@ def _facts_of_this_machine(*, with_state: bool) -> NumaNodeFacts:
         notes = (f"{path} is there, but reading it takes other rights",)
     names = {} if loaded is None else pod_names()
     return NumaNodeFacts(
-        machine, LIVE_MACHINE, loaded, None if loaded is None else path, names, notes=notes
+        machine=machine,
+        source=LIVE_MACHINE,
+        loaded=loaded,
+        state_file=None if loaded is None else path,
+        names=names,
+        notes=notes,
     )
 
 
@@ -195,6 +205,5 @@ def _facts_of_snapshot(
             if pod.metadata.uid is not None
         },
         pods=pods,
-        kubelet=snapshot_configuration(snapshot, name),
-        version=snapshot.kubelet or None,
+        node=facts_of_snapshot(snapshot, name),
     )

@@ -66,22 +66,24 @@ def command(
 
     Exit code 2 if nothing is reserved, or the machine is too small.
     """
-    site = read_node_facts(machine, None, snapshot, with_state=False)
+    facts = read_node_facts(machine, None, snapshot, with_state=False)
     running = with_reservations(
-        resolve_kubelet(site, kubelet, release, gates), kube_reserved, system_reserved, eviction
+        resolve_kubelet(facts, kubelet, release, gates), kube_reserved, system_reserved, eviction
     )
-    equation = reservation_equation(running, site.machine)
+    for note in running.notes:
+        complain(f"note: {note}")
+    equation = reservation_equation(running, facts.machine)
     if not equation.total.nano:
         complain(
             "nothing is kept back, and Static wants some reservedMemory – give --kube-reserved, "
             "--system-reserved or --eviction"
         )
         return _IMPOSSIBLE
-    split = _split(site.machine, equation, _parse_shares(shares, site.machine))
+    split = _split(facts.machine, equation, _parse_shares(shares, facts.machine))
     if isinstance(split, SplitShortfall):
         complain(_shortfall_text(split, equation))
         return _IMPOSSIBLE
-    _assert_valid(site.machine, split, equation)
+    _assert_valid(facts.machine, split, equation)
     if output == "table":
         print("\n".join(reserved_memory_yaml(split, equation)))
     else:
@@ -90,31 +92,31 @@ def command(
 
 
 def _split(
-    machine: NumaMachine, equation: ReservationEquation, asked: dict[int, int]
+    machine: NumaMachine, equation: ReservationEquation, shares: dict[int, int]
 ) -> NumaReservations | SplitShortfall:
     if equation.total.nano % NANOS:
         raise InputError(
             f"{equation.total} is no whole number of bytes, so no reservedMemory can add up to it",
             hint="write evictionHard as an amount instead of a percentage",
         )
-    return split_reservation(empty_node_map(machine.nodes, {}), equation.total.value, asked)
+    return split_reservation(empty_node_map(machine.nodes, {}), equation.total.value, shares)
 
 
-def _parse_shares(shares: tuple[str, ...], machine: NumaMachine) -> dict[int, int]:
-    asked: dict[int, int] = {}
-    for text in shares:
+def _parse_shares(texts: tuple[str, ...], machine: NumaMachine) -> dict[int, int]:
+    shares: dict[int, int] = {}
+    for text in texts:
         node, equals, amount = text.partition("=")
         if not equals or not node.isdecimal():
             raise click.BadParameter(f"{text!r} is not like 0=1Gi", param_hint="--node")
         if int(node) not in machine.ids:
             raise InputError(f"the machine has no node {node}", field="--node")
-        if int(node) in asked:
+        if int(node) in shares:
             raise click.BadParameter(f"node {node} is given twice", param_hint="--node")
         quantity = Quantity.parse(amount)
         if quantity.nano < 0 or quantity.nano % NANOS:
             raise InputError(f"{quantity} is no amount of memory", field="--node")
-        asked[int(node)] = quantity.value
-    return asked
+        shares[int(node)] = quantity.value
+    return shares
 
 
 def _shortfall_text(shortfall: SplitShortfall, equation: ReservationEquation) -> str:

@@ -39,55 +39,55 @@ def command(
     Without options it is this machine, and its kubelet's state if that can be read. What -o yaml
     prints is a machine file for --machine.
     """
-    site = read_node_facts(machine, state, snapshot)
+    facts = read_node_facts(machine, state, snapshot)
     if output == "svg":
         from memqos.draw.svg.numa_map import numa_map_svg
 
-        state_now = None if site.loaded is None else site.loaded.state
-        title = f"NUMA memory of {site.source}"
-        print(numa_map_svg(site.machine, state_now, site.names, title))
+        state_now = None if facts.loaded is None else facts.loaded.state
+        title = f"NUMA memory of {facts.source}"
+        print(numa_map_svg(facts.machine, state_now, facts.names, title))
     elif output == "table":
-        _print(site)
+        _print(facts)
     else:
-        emit(_data(site), output)
+        emit(_data(facts), output)
     return 0
 
 
-def _print(site: NumaNodeFacts) -> None:
-    print(f"{pluralize(len(site.machine.nodes), 'NUMA node')} of {site.source}")
-    print("\n".join(machine_table(site.machine)))
-    for note in _notes(site):
+def _print(facts: NumaNodeFacts) -> None:
+    print(f"{pluralize(len(facts.machine.nodes), 'NUMA node')} of {facts.source}")
+    print("\n".join(machine_table(facts.machine)))
+    for note in _notes(facts):
         print_lines([f"note: {note}"])
-    if site.loaded is None:
+    if facts.loaded is None:
         return
-    state = site.loaded.state
-    print_lines(["", f"{site.state_file}: policy {state.policy}, format {site.loaded.version}"])
+    state = facts.loaded.state
+    print_lines(["", f"{facts.state_file}: policy {state.policy}, format {facts.loaded.version}"])
     if state.nodes:
         print("\n".join(usage_table(state)))
     print()
     if state.assignments:
-        print("\n".join(holders_table(state, site.names)))
+        print("\n".join(holders_table(state, facts.names)))
     else:
         print("nobody holds memory")
 
 
-def _data(site: NumaNodeFacts) -> dict[str, Any]:
+def _data(facts: NumaNodeFacts) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "source": site.source,
-        "numa": machine_data(site.machine),
-        "notes": _notes(site),
+        "source": facts.source,
+        "numa": machine_data(facts.machine),
+        "notes": _notes(facts),
     }
-    if site.loaded is not None:
+    if facts.loaded is not None:
         data["state"] = {
-            "file": site.state_file,
-            "version": site.loaded.version,
-            **state_data(site.loaded.state, site.names),
+            "file": facts.state_file,
+            "version": facts.loaded.version,
+            **state_data(facts.loaded.state, facts.names),
         }
     return data
 
 
-def _notes(site: NumaNodeFacts) -> list[str]:
-    notes = list(site.notes)
-    if site.loaded is not None:
-        notes += total_differences(site.machine, site.loaded.state)
+def _notes(facts: NumaNodeFacts) -> list[str]:
+    notes = list(facts.notes)
+    if facts.loaded is not None:
+        notes += total_differences(facts.machine, facts.loaded.state)
     return notes
