@@ -70,7 +70,7 @@ _REPAIR: Final = "memqos numa checkpoint repair, then verify what it wrote"
 _START_FRESH: Final = "remove the file: the kubelet then starts afresh and admits its pods anew"
 
 
-class _Verification(msgspec.Struct, frozen=True):
+class _Verification(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of a file."""
 
     verdict: CheckpointVerdict
@@ -131,12 +131,14 @@ def _verify_unreadable(text: str, found: UnreadableCheckpoint) -> _Verification:
             place = f" after {len(text.encode())} bytes"
         mendable = isinstance(salvage_state(text), SalvagedState)
         return _Verification(
-            "unreadable", why=(what + place,), next=_REPAIR if mendable else _START_FRESH
+            verdict="unreadable",
+            why=(what + place,),
+            next=_REPAIR if mendable else _START_FRESH,
         )
     fields = decode_checkpoint(text)
     assert isinstance(fields, CheckpointFields)
     return _Verification(
-        "corrupt",
+        verdict="corrupt",
         policy=fields.policy_name,
         checksums=tuple(checkpoint_checksums(fields)),
         why=(found.detail,),
@@ -152,14 +154,14 @@ def _verify_loaded(text: str, loaded: LoadedCheckpoint, stands: StateCheck) -> _
     if stands.kind is not None:
         verdict = "drifted" if stands.differences else "refused"
     return _Verification(
-        verdict,
-        loaded.version,
-        loaded.state.policy,
-        tuple(sums),
-        stands.why,
-        stands,
-        (*stands.notes, *_unknown_field_notes(text), *_old_checksum_notes(sums)),
-        _START_FRESH if verdict == "refused" else _REPAIR,
+        verdict=verdict,
+        version=loaded.version,
+        policy=loaded.state.policy,
+        checksums=tuple(sums),
+        why=stands.why,
+        standing=stands,
+        notes=(*stands.notes, *_unknown_field_notes(text), *_old_checksum_notes(sums)),
+        next=_START_FRESH if verdict == "refused" else _REPAIR,
     )
 
 
