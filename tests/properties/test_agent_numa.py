@@ -197,7 +197,7 @@ class Node(RuleBasedStateMachine):
                 self.bed.wait(130)
                 self.is_as_assigned()
                 self.is_as_planned_from_scratch()
-                self.bed.node.restore_all()
+                self.bed.writer.restore_all()
                 assert self.bound() == self.theirs
                 self.leaves_nothing_behind()
         finally:
@@ -242,7 +242,7 @@ class Node(RuleBasedStateMachine):
 
     def planned(self) -> NodePlan:
         observation = observe_live(
-            self.bed.pods, PLAN_FILES, below=("/kubepods",), roots=self.bed.node.roots
+            self.bed.pods, PLAN_FILES, below=("/kubepods",), roots=self.bed.reader.roots
         )
         return plan_observation(observation, PlanOptions("1.38", GATES, numa="allocate"))
 

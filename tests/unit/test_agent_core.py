@@ -13,7 +13,7 @@ from tests.fakes.agent import KUBEPODS, LEVELS, MI, SteppedNode, a_pod, containe
 from tests.fakes.machine import deep_folder
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.reconciler import READ_FILES
+from memqos.agent.core.observed import READ_FILES
 from memqos.agent.core.schedule import POLL
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.pod_sources import CachedFilePods
@@ -322,7 +322,7 @@ class TestFailures:
     def test_one_broken_manifest_of_a_folder_does_not_hold_up_the_others(
         self, bed: SteppedNode, tmp_path: Path
     ) -> None:
-        bed.node.source = CachedFilePods([str(tmp_path)])
+        bed.reader.source = CachedFilePods([str(tmp_path)])
         first, second = a_pod("u1"), a_pod("u2")
         (tmp_path / "first.json").write_text(json.dumps(first))
         bed.run_pod(first)
@@ -432,7 +432,7 @@ class TestItsLife:
         bed.start()
         bed.settle()
         assert bed.kernel.contents() == after
-        bed.node.restore_all()
+        bed.writer.restore_all()
         assert bed.kernel.contents() == before
         assert bed.mi(pod_path(pod), LOW) == 0
 
@@ -460,7 +460,7 @@ class TestItsLife:
         bed.settle()
         journal = bed.folder / "run" / "journal"
         assert journal.stat().st_size < 2_000_000
-        bed.node.restore_all()
+        bed.writer.restore_all()
         assert bed.mi(pod_path(stays), LOW) == 0
         assert bed.mi(KUBEPODS, LOW) == 0
 

@@ -21,7 +21,7 @@ class Watched(SteppedNode):
 
     def __init__(self, folder: Path, **told: object) -> None:
         super().__init__(folder, **told)
-        self.node.read_restart_markers = lambda: self.signs  # type: ignore[method-assign]
+        self.reader.read_restart_markers = lambda: self.signs  # type: ignore[method-assign]
         self.pod = self.run_pod(a_pod("u1"))
         self.guaranteed = self.run_pod(a_pod("g1", 100, 100))
         self.path = pod_path(self.pod)
@@ -84,7 +84,7 @@ class TestAValueChangedByOthers:
     def test_may_be_taken_back_to_what_the_others_wrote(self, bed: Watched) -> None:
         bed.kernel.set(bed.container, HIGH, str(200 * MI))
         bed.wait(61)
-        bed.node.restore_all()
+        bed.writer.restore_all()
         assert bed.mi(bed.container, HIGH) == 200
 
 

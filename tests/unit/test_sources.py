@@ -11,7 +11,6 @@ from memqos.converge.pod_sources import (
     FilePods,
     KubeletPods,
     PodSource,
-    faults_of,
     parse_pod_source,
 )
 from memqos.errors import InputError, Unreachable
@@ -68,7 +67,7 @@ class TestFiles:
         source = FilePods([str(tmp_path)])
         for _ in range(2):
             assert names(source.pods()) == ["a", "e"]
-            faults = [Path(fault.file or "").name for fault in faults_of(source)]
+            faults = [Path(fault.file or "").name for fault in source.faults]
             assert faults == ["b.yaml", "c.yaml", "d.yaml"]
 
     @pytest.mark.parametrize("files", [{}, {"a.yaml": "kind: ["}])

@@ -10,7 +10,6 @@ import msgspec
 
 from memqos.agent.configuration import AgentConfiguration, LogFormat
 from memqos.agent.core.report import Announcement, LogEvent, LogSeverity
-from memqos.agent.pod_source import cluster_source
 from memqos.converge.pod_sources import PodSource
 from memqos.draw.text.terminal import visible
 from memqos.errors import MemqosError
@@ -158,14 +157,9 @@ class Announcer:
 
 
 def announcer_of(configuration: AgentConfiguration, source: PodSource) -> Announcer | None:
-    """Who tells the cluster; nobody where pods do not come from one, or it is not to be told."""
-    if not configuration.events:
+    """Posts events of pods; None where pods do not come from a cluster, or it wants no events."""
+    poster = source.event_poster() if configuration.events else None
+    if poster is None:
         return None
-    followed = cluster_source(source)
-    if followed is None:
-        return None
-    from memqos.host.apiserver.events import EventPoster
-
-    poster = EventPoster(followed.server, followed.name)
     poster.start()
     return Announcer(poster)

@@ -19,6 +19,7 @@ from memqos.agent.core.node_guard import GuardMove, NodeGuard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.core.report import Report
 from memqos.agent.flight_recorder import FlightRecorder, OomKillReader, find_subject
+from memqos.agent.state import GuardView, RecorderView, SamplerView
 from memqos.agent.watches import EVENTS_FILE, EventWatches
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
@@ -108,6 +109,19 @@ class Sampler:
     def containers(self) -> Collection[str]:
         """Cgroups of the containers that it samples."""
         return self._last_looks.keys()
+
+    def view(self) -> SamplerView:
+        """What was counted so far."""
+        guard, recorder = self.guard, self.recorder
+        return SamplerView(
+            kills=self.oom_kills.count,
+            guard=None
+            if guard is None
+            else GuardView(guard.widened, dict(self.guard_moves), len(guard.excluded)),
+            recorder=None
+            if recorder is None
+            else RecorderView(recorder.fault is None, recorder.lost),
+        )
 
     def sample(self, core: Reconciler, now: float) -> None:
         """See what has become of the containers, and what to do about it."""

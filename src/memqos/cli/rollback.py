@@ -13,16 +13,15 @@ from memqos.cli.writes import (
     EXIT_ERROR,
     EXIT_FINE,
     EXIT_LEFT,
-    CgroupWriter,
     end_progress,
     exit_code,
     journal_notes,
-    open_writer,
     print_results,
     progress_printer,
     results_data,
     writer_options,
 )
+from memqos.converge.cgroup_writer import CgroupWriter, open_writer
 from memqos.converge.journal import JournalContents, open_journal, read_journal
 from memqos.converge.observation import RawKubeletConfig, load_kubelet_config
 from memqos.converge.rollback import (
@@ -114,19 +113,19 @@ def command(
     writer = open_writer(cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket)
     stated = load_kubelet_config(kubelet)
     if only_list:
-        reading = read_journal(journal, writer.hierarchy)
+        reading = read_journal(journal, writer.hierarchy())
         reserved = _reserved(reading, writer.fs, stated, reserved_cgroup)
         return _list(reading, writer, reserved, output)
     if not os.path.lexists(journal):
         return _report(JournalContents({}), RollbackResult((), ()), _Reserved(), output)
-    with open_journal(journal, writer.hierarchy) as opened:
+    with open_journal(journal, writer.hierarchy()) as opened:
         reserved = _reserved(opened.contents, writer.fs, stated, reserved_cgroup)
         try:
             done = rollback(
                 writer.fs,
-                writer.driver,
+                writer.router,
                 opened,
-                writer.cautions,
+                writer.options(),
                 progress_printer(),
                 reserved=reserved.paths,
             )
@@ -135,7 +134,7 @@ def command(
             raise
         finally:
             end_progress()
-            writer.driver.close()
+            writer.router.close()
         return _report(opened.contents, done, reserved, output)
 
 

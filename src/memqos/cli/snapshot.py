@@ -12,7 +12,7 @@ from memqos.cli.node_plan import agent_options, agent_paths
 from memqos.cli.options import cgroup_root_option, pod_source_from, pod_source_options
 from memqos.cli.output import check_output_file, complain, show_status, write_output_file
 from memqos.converge.observation import load_kubelet_config
-from memqos.converge.pod_sources import KubeletPods, faults_of
+from memqos.converge.pod_sources import KubeletPods
 from memqos.converge.snapshots import add_records, encode_snapshot, take_snapshot
 from memqos.errors import InputError
 from memqos.host.kubelet import READ_ONLY_URL, KubeletEndpoint
@@ -70,7 +70,7 @@ def command(**options: Any) -> int:
         size = write_output_file(file, encode_snapshot(snapshot))
         pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
         print(f"{file}: {pods} pods and {cgroups} cgroups in {size >> 10} KiB")
-    faults = faults_of(source)
+    faults = () if source is None else source.faults
     for fault in faults:
         complain(fault)
     return 1 if faults else 0

@@ -1,8 +1,9 @@
 """A node as its cluster sees it: its pods, itself, and its kubelet's configuration."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from memqos.converge.pod_sources import PodSource
 from memqos.errors import InputError, MemqosError
 from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.kubeconfig import ClusterAccess
@@ -13,13 +14,18 @@ from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
 from memqos.kube.node import Node
 from memqos.kube.pod import Pod
 
+if TYPE_CHECKING:
+    from memqos.host.apiserver.events import EventPoster
+
 FIRST_LIST_SECONDS: Final = 30.0
+_SILENT: Final = 60.0
+"""Seconds without a response after which a cluster counts as unreachable."""
 _KUBELET_SECONDS: Final = 3.0
 """How long a kubelet may take to answer: commands wait for it, and an agent writes nothing before
 its first answer."""
 
 
-class ClusterPods:
+class ClusterPods(PodSource):
     """The pods the API server has bound to a node, asked for each time."""
 
     def __init__(self, server: ApiClient, node: str) -> None:
@@ -35,11 +41,14 @@ class ClusterPods:
         """The Node; one that the cluster does not know is refused."""
         return get_node(self.server, self._name)
 
+    def kubelet_endpoint(self, node: Node | None) -> KubeletEndpoint | None:
+        return None if node is None else node_kubelet_endpoint(node, self.server.access)
+
     def describe(self) -> str:
         return f"node {self._name} at {self.server.where}"
 
 
-class WatchedNode:
+class WatchedNode(PodSource):
     """A node and its pods, kept as the cluster has them by two threads; see `watching`.
 
     `on_change` is called from those threads: an asyncio loop passes
@@ -88,6 +97,14 @@ class WatchedNode:
         """The Node, with its allocatable; None where the cluster does not know it."""
         return next(iter(self._self.objects()), None)
 
+    def kubelet_endpoint(self, node: Node | None) -> KubeletEndpoint | None:
+        return None if node is None else node_kubelet_endpoint(node, self.server.access)
+
+    def event_poster(self) -> "EventPoster":
+        from memqos.host.apiserver.events import EventPoster
+
+        return EventPoster(self.server, self.name)
+
     def describe(self) -> str:
         return f"node {self.name} at {self.server.where}"
 
@@ -105,6 +122,11 @@ class WatchedNode:
     def silent_for(self) -> float:
         """Seconds since the API server last spoke of the pods."""
         return self._pods.silent_for
+
+    @property
+    def stale_reason(self) -> str | None:
+        fault = self.fault
+        return None if fault is None or self.silent_for < _SILENT else str(fault)
 
 
 def get_node(server: ApiClient, name: str) -> Node:

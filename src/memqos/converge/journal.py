@@ -33,7 +33,7 @@ from memqos.converge.undo import (
     owner_states,
     undo_entries,
 )
-from memqos.errors import MemqosError
+from memqos.errors import JournalError, MemqosError
 from memqos.host import durable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.lock import Lock
@@ -250,19 +250,19 @@ def open_journal(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
 
 def _check_is_ours(path: str, about: Hierarchy, hierarchy: Hierarchy) -> None:
     if about.format != JOURNAL_FORMAT:
-        raise MemqosError(
+        raise JournalError(
             f"{path}: written in format {about.format}, and this memqos knows {JOURNAL_FORMAT}",
             hint="use the memqos that wrote it",
         )
     if not about.is_same_tree(hierarchy):
-        raise MemqosError(
+        raise JournalError(
             f"{path}: the journal of another cgroup tree, {about.root}, not of {hierarchy.root}",
             hint="--cgroup-root names the tree, --journal the folder of its journal",
         )
 
 
-def _journal_error(done: str, path: str, error: OSError) -> MemqosError:
-    return MemqosError(
+def _journal_error(done: str, path: str, error: OSError) -> JournalError:
+    return JournalError(
         f"{path}: the journal cannot be {done}: {error.strerror}",
         hint=_HINTS.get(error.errno or 0, "no cgroup was changed; --journal names another folder"),
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from memqos.converge.pod_sources import PodSource, faults_of
+from memqos.converge.pod_sources import PodSource
 from memqos.host.cgroups import read_tree
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.manifest_files import load_file
@@ -122,7 +122,7 @@ def observe_live(
         memory_manager_state=None if state is None else state.decode("utf-8", "replace"),
         unreadable=tuple(tree.unreadable),
         notes=tuple(notes),
-        faults=tuple(map(str, faults_of(pods))),
+        faults=() if pods is None else tuple(map(str, pods.faults)),
     )
 
 

@@ -14,7 +14,6 @@ import msgspec
 
 from memqos.converge.kubelet_endpoint import EndpointFacts, ask_kubelet
 from memqos.converge.observation import RawKubeletConfig, read_kubelet_config
-from memqos.converge.pod_sources import KubeletPods
 from memqos.converge.settings import driver_there
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
@@ -301,16 +300,10 @@ class KubeletSources:
 
 def kubelet_of_source(source: "PodSource | None") -> "tuple[Node | None, KubeletEndpoint | None]":
     """What a source of pods leads to: the Node, and the endpoint of its kubelet."""
-    if isinstance(source, KubeletPods):
-        return None, source.endpoint
-    if not hasattr(source, "server"):
+    if source is None:
         return None, None
-    # Imported here: nodes without a cluster do not load the HTTP client.
-    from memqos.converge.cluster_node import ClusterPods, node_kubelet_endpoint
-
-    assert isinstance(source, ClusterPods)
     node = source.node()
-    return node, node_kubelet_endpoint(node, source.server.access)
+    return node, source.kubelet_endpoint(node)
 
 
 def reserved_by(configuration: RawKubeletConfig, fs: CgroupFs) -> frozenset[str]:

@@ -10,8 +10,6 @@ from memqos.converge.driver import Driver
 from memqos.converge.values import kernel_form, parent_nodes
 from memqos.errors import Unreachable, WriteRefused
 from memqos.host.cgroups import CgroupFs
-from memqos.kernel.file_formats import meminfo_of
-from memqos.kernel.machine import Machine
 from memqos.plan.changes import Change
 from memqos.plan.cpuset import MEMS
 from memqos.plan.setting import MAX
@@ -168,12 +166,6 @@ class WriteOptions(msgspec.Struct, frozen=True):
     page_size: int
     swap_free: int
     force: bool = False
-
-
-def write_options(machine: Machine, *, force: bool) -> WriteOptions:
-    """Without a word about swap there is none."""
-    swap_free = meminfo_of(machine.meminfo or "").get("SwapFree", 0)
-    return WriteOptions(machine.page_size or 4096, swap_free, force)
 
 
 def write_batch(

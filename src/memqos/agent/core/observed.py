@@ -1,10 +1,11 @@
 """What an agent knows of a node's cgroups: as last seen, and what it holds there."""
 
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from memqos.agent.core.pod_intent import MEMORY_FILES
 from memqos.plan.names import CgroupNames, outer
 
 DriftCause = Literal["daemon-reload", "cri-update", "kubelet-resync", "kubelet-restart", "unknown"]
@@ -35,8 +36,8 @@ class ObservedCgroup(msgspec.Struct):
     """One cgroup."""
 
     identity: int
-    files: dict[str, str]
-    """As last seen or written."""
+    files: Mapping[str, str]
+    """As last seen or written. Replaced, never changed: published views share it."""
     first_seen: float
     converged_at: float
     """When what is held was last seen to be in place."""
@@ -44,6 +45,20 @@ class ObservedCgroup(msgspec.Struct):
     """The path of the pod it belongs to; None for cgroups above pods."""
     expected: dict[str, str] = {}
     """File → the value that was put there, or found as it should be."""
+
+
+READ_FILES: Final = (*MEMORY_FILES, "memory.max", "memory.current")
+"""What is read of every cgroup."""
+
+
+class ReadScope(NamedTuple):
+    """What has to be read."""
+
+    subtrees: tuple[str, ...]
+    """Cgroups to read with all that is in them."""
+    cgroups: tuple[str, ...]
+    """Cgroups to read by themselves."""
+    files: tuple[str, ...] = READ_FILES
 
 
 class NodeReading(NamedTuple):
@@ -113,7 +128,7 @@ class ObservedCgroups:
             yield pod
             yield from self.pods[pod]
 
-    def files_of(self, paths: Iterable[str]) -> dict[str, dict[str, str]]:
+    def files_of(self, paths: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """The files of those cgroups that are known."""
         return {path: self.by_path[path].files for path in paths if path in self.by_path}
 
@@ -176,5 +191,5 @@ def _find_changes(
             yield ChangedValue(path, file, held, found, before)
 
 
-def _limit(files: dict[str, str]) -> str | None:
+def _limit(files: Mapping[str, str]) -> str | None:
     return files.get("memory.max")

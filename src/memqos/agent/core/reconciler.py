@@ -6,13 +6,20 @@ which turns what was read into steps, and `settle` with what came of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from memqos.agent.core.drift import DriftTracker
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.core.node_intent import NodeIntent
-from memqos.agent.core.observed import Checkpoint, NodeReading, ObservedCgroup, ObservedCgroups
-from memqos.agent.core.pod_intent import MEMORY_FILES, WRITABLE_FILES, IntentPlanner
+from memqos.agent.core.observed import (
+    READ_FILES,
+    Checkpoint,
+    NodeReading,
+    ObservedCgroup,
+    ObservedCgroups,
+    ReadScope,
+)
+from memqos.agent.core.pod_intent import WRITABLE_FILES, IntentPlanner
 from memqos.agent.core.report import (
     NoticeHistory,
     Report,
@@ -38,20 +45,8 @@ from memqos.plan.tree import Cgroup, Tree
 if TYPE_CHECKING:
     from memqos.agent.core.numa_bindings import NumaBindings
 
-READ_FILES: Final = (*MEMORY_FILES, "memory.max", "memory.current")
-"""What is read of every cgroup."""
 _FETCH_WINDOW: Final = 15.0
 """Seconds in which the source is asked for a new cgroup. No source tells of pause containers."""
-
-
-class ReadScope(NamedTuple):
-    """What has to be read."""
-
-    subtrees: tuple[str, ...]
-    """Cgroups to read with all that is in them."""
-    cgroups: tuple[str, ...]
-    """Cgroups to read by themselves."""
-    files: tuple[str, ...] = READ_FILES
 
 
 class Reconciler:
@@ -417,7 +412,9 @@ class Reconciler:
 
     def _note_written(self, change: Change, known: ObservedCgroup, now: float) -> None:
         value = kernel_form(change.file, change.new, self.planner.page_size)
-        known.files[change.file] = known.expected[change.file] = value
+        # Another mapping: views that were published keep the old one.
+        known.files = {**known.files, change.file: value}
+        known.expected[change.file] = value
         if change.file == MEMS and not value:
             # With tasks in it the kernel refuses an empty list (ENOSPC): it then reads all nodes.
             del known.expected[MEMS]

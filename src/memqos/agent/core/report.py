@@ -1,8 +1,10 @@
-"""What the author of a pod should know of it, told once."""
+"""What an agent reports: counters, log events, and announcements to the authors of pods."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from memqos.agent.configuration import FightConfig
 from memqos.agent.core.node_intent import NodeIntent
@@ -67,6 +69,17 @@ class WrittenValue(NamedTuple):
     at: float
 
 
+class ReportCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of a report at one moment."""
+
+    drifts: Mapping[tuple[str, str], int]
+    writes: Mapping[tuple[str, str], int]
+    restores: Mapping[tuple[str, str], int]
+    errors: Mapping[ErrorKind, int]
+    write_seconds: Histogram
+    reconcile_seconds: Mapping[str, Histogram]
+
+
 class Report:
     """Counts since the start, and events since they were last taken."""
 
@@ -88,6 +101,17 @@ class Report:
         self._announcements: list[Announcement] = []
         self._refused: dict[str, tuple[str, ...]] = {}
         """namespace/name → the ignored annotations that were reported last."""
+
+    def counts(self) -> ReportCounts:
+        """The counts of now."""
+        return ReportCounts(
+            drifts=dict(self.drifts),
+            writes=dict(self.writes),
+            restores=dict(self.restores),
+            errors=dict(self.errors),
+            write_seconds=self.write_seconds.copy(),
+            reconcile_seconds={name: each.copy() for name, each in self.reconcile_seconds.items()},
+        )
 
     def note_write(self, change: Change, now: float) -> None:
         """Note a value that is in place."""

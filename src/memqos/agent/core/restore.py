@@ -58,7 +58,8 @@ class Restores:
             self._report.restores[file, result.outcome] += 1
             known, pod = self._observed.by_path.get(path), self._observed.pod_of(path)
             if result.outcome == "written" and known is not None:
-                known.files[file] = result.change.new
+                # Another mapping: views that were published keep the old one.
+                known.files = {**known.files, file: result.change.new}
                 known.expected.pop(file, None)
                 self._schedule.backoff.clear(path)
                 report_write(self._report, result.change, result.change.new, now, "given back")
