@@ -49,7 +49,7 @@ class ConfigSection(
     """A part of the configuration: camelCase in files, everything optional."""
 
 
-class PodSourceConfig(ConfigSection, frozen=True):
+class PodSourceConfig(ConfigSection, frozen=True, kw_only=True):
     """Where the node's pods come from: files, the kubelet's own endpoint, or the API server."""
 
     files: Annotated[
@@ -137,7 +137,7 @@ class RecorderConfig(ConfigSection, frozen=True):
     days: Annotated[Days, _description("How long a container that is gone is remembered.")] = 7.0
 
 
-class AgentConfiguration(ConfigSection, frozen=True):
+class AgentConfiguration(ConfigSection, frozen=True, kw_only=True):
     """What a memqos agent is told. What is left out follows from the node."""
 
     release: Annotated[

@@ -224,7 +224,13 @@ class DriftTracker:
         is_resized = self._is_by_resize(changed, now)
         cause, evidence = _RESIZE if is_resized else self._attribute(changed, level)
         drift = Drift(
-            changed.path, changed.file, changed.expected, changed.found, cause, evidence, now
+            path=changed.path,
+            file=changed.file,
+            expected=changed.expected,
+            found=changed.found,
+            cause=cause,
+            evidence=evidence,
+            at=now,
         )
         if is_resized:
             self._report.report_resize(drift)

@@ -22,7 +22,7 @@ GuardAction = Literal["keep", "widen", "narrow"]
 GuardStep = Literal["widen", "narrow"]
 
 
-class GuardTuning(msgspec.Struct, frozen=True):
+class GuardTuning(msgspec.Struct, frozen=True, kw_only=True):
     """How soon the guard steps in. Times are in seconds."""
 
     events: float = 5.0
@@ -43,7 +43,7 @@ class GuardTuning(msgspec.Struct, frozen=True):
     """It doubles, up to this, each time a step down was soon taken back."""
 
 
-class GuardSample(msgspec.Struct, frozen=True):
+class GuardSample(msgspec.Struct, frozen=True, kw_only=True):
     """A container at one moment. Bytes; counters since its cgroup was made."""
 
     at: float
@@ -75,7 +75,7 @@ class HighBounds(msgspec.Struct, frozen=True):
     """memory.max; None is `max`."""
 
 
-class GuardState(msgspec.Struct, frozen=True):
+class GuardState(msgspec.Struct, frozen=True, kw_only=True):
     """What the guard remembers of a container."""
 
     last: GuardSample | None = None

@@ -20,7 +20,7 @@ class RestartMarkers(NamedTuple):
     """The inode of the kubelet's own cgroup, which is another one after a restart."""
 
 
-class Drift(NamedTuple):
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
     """One value that somebody else has changed."""
 
     path: str

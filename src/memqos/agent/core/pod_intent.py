@@ -44,7 +44,7 @@ WRITABLE_FILES: Final = (*MEMORY_FILES, MEMS)
 """The same and, where it is asked to, what binds containers to NUMA nodes."""
 
 
-class PodIntent(msgspec.Struct, frozen=True):
+class PodIntent(msgspec.Struct, frozen=True, kw_only=True):
     """One pod, and how its cgroups should be."""
 
     pod: Pod
@@ -92,16 +92,16 @@ class IntentPlanner:
         try:
             return self._plan_intent(pod, key)
         except InputError as error:
-            return PodIntent(pod, key, None, unresolved=(Unresolved(key, None, str(error)),))
+            return _unplanned(pod, key, str(error))
 
     def _plan_intent(self, pod: Pod, key: str) -> PodIntent:
         plan, invalid = self._plan(pod)
         if plan is None:
-            return PodIntent(pod, key, None, unresolved=(Unresolved(key, None, invalid),))
+            return _unplanned(pod, key, invalid)
         uid = cgroup_uid(pod)
         path = None if uid is None else self.names.pod(uid, plan.qos)
         if self.configuration.mode_of(pod) is None:
-            return PodIntent(pod, key, None, path, plan=plan)
+            return PodIntent(pod=pod, key=key, mode=None, path=path, plan=plan)
         granted = overrides_of(pod, self.configuration, self.node_settings.settings)
         mine, _ = self._plan(pod, granted.factor, granted.reservation)
         assert mine is not None
@@ -127,18 +127,18 @@ class IntentPlanner:
                 }
                 cgroups.append(msgspec.structs.replace(found, settings=settings | instead))
         return PodIntent(
-            pod,
-            key,
+            pod=pod,
+            key=key,
             # Mode observe writes nothing, whatever an annotation asks for.
-            granted.mode if self.configuration.mode == "enforce" else "observe",
-            path,
-            tuple(cgroups),
-            tuple(unresolved),
-            granted.refused,
-            plan,
-            self._reservation(cgroups),
-            self._notices(pod),
-            granted.ignored,
+            mode=granted.mode if self.configuration.mode == "enforce" else "observe",
+            path=path,
+            cgroups=tuple(cgroups),
+            unresolved=tuple(unresolved),
+            refused_annotations=granted.refused,
+            plan=plan,
+            reservation=self._reservation(cgroups),
+            notices=self._notices(pod),
+            ignored_annotations=granted.ignored,
         )
 
     def kubelet_plan(self, pod: Pod) -> PodPlan | None:
@@ -192,6 +192,11 @@ class IntentPlanner:
     @property
     def page_size(self) -> int:
         return self.node_settings.settings.page_size
+
+
+def _unplanned(pod: Pod, key: str, why: str) -> PodIntent:
+    """A pod that no cgroup can be planned for, and so none is written to."""
+    return PodIntent(pod=pod, key=key, mode=None, unresolved=(Unresolved(key, None, why),))
 
 
 def _with_high_of(plan: PodPlan, other: PodPlan) -> PodPlan:
