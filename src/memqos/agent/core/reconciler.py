@@ -5,9 +5,10 @@ which says whether to ask for pods, `accept` with these, `scope`, which says wha
 which turns what was read into steps, and `settle` with what came of them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from memqos.agent.core.convergence import Convergence
 from memqos.agent.core.drift import DriftTracker
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.core.node_intent import NodeIntent
@@ -15,32 +16,28 @@ from memqos.agent.core.observed import (
     READ_FILES,
     Checkpoint,
     NodeReading,
-    ObservedCgroup,
     ObservedCgroups,
     ReadScope,
 )
-from memqos.agent.core.pod_intent import WRITABLE_FILES, IntentPlanner
+from memqos.agent.core.pod_intent import IntentPlanner
 from memqos.agent.core.report import (
     NoticeHistory,
     Report,
-    announce_written,
     report_pod_intent,
     report_unreserved,
-    report_write,
 )
 from memqos.agent.core.restore import Restores
 from memqos.agent.core.schedule import RECHECK, Due, Schedule
 from memqos.agent.core.selection import ChangeSelection, select_changes
 from memqos.converge.rollback import RollbackResult
-from memqos.converge.steps import FAILED, StaleStep, WriteResult, WriteStep, steps_of
+from memqos.converge.steps import StaleStep, WriteResult, WriteStep, steps_of
 from memqos.converge.undo import UndoEntries, UndoEntry
-from memqos.converge.values import kernel_form
 from memqos.kube.pod import Pod
 from memqos.kube.resources_in_use import is_resized
 from memqos.plan.changes import Change, compare, parts
 from memqos.plan.cpuset import MEMS
 from memqos.plan.names import inner
-from memqos.plan.tree import Cgroup, Tree
+from memqos.plan.tree import Tree
 
 if TYPE_CHECKING:
     from memqos.agent.core.numa_bindings import NumaBindings
@@ -60,8 +57,6 @@ class Reconciler:
         """When what is wanted of any of them last changed."""
         self.report = Report()
         self.observed = ObservedCgroups(planner.names)
-        self.pending: dict[str, tuple[Change, ...]] = {}
-        """Path → what is not as planned there."""
         self._due = Due()
         self._due_pods: frozenset[str] = frozenset()
         self._selection = ChangeSelection()
@@ -85,7 +80,6 @@ class Reconciler:
         self.observed = cgroups
         for known in self.observed.by_path.values():
             known.expected = {}
-        self.pending.clear()
         self._set_planner(planner, bindings, now)
         self.drift.reconfigure(self.node_intent, self.configuration.fight)
         if self.drift.unconfirmed_since is not None:
@@ -111,6 +105,12 @@ class Reconciler:
         self.node_intent = NodeIntent(planner, self.observed, self.guard, bindings)
         self.schedule = Schedule(now, polls=self.configuration.mode == "enforce")
         self._restores = Restores(self.observed, self.schedule, self.report)
+        self._convergence = Convergence(self.node_intent, self.observed, self.schedule, self.report)
+
+    @property
+    def pending(self) -> Mapping[str, tuple[Change, ...]]:
+        """Path → what is not as planned there."""
+        return self._convergence.pending
 
     # Events.
 
@@ -251,7 +251,7 @@ class Reconciler:
         there = {path: known[path].files for path in paths if path in known}
         compared = compare(Tree(tree), there, names, self.planner.page_size).changes
         changes = [each for each in compared if not self.drift.is_left_to_kubelet(each)]
-        self._note_differences(
+        self._convergence.note_differences(
             [part for each in tree.values() for part in parts(each, there, names)], changes, now
         )
         self._selection = select_changes(
@@ -281,18 +281,10 @@ class Reconciler:
         return self._restores.pending
 
     def settle_writes(
-        self, results: Sequence[WriteResult], moved: Sequence[StaleStep], now: float
+        self, results: Sequence[WriteResult], stale: Sequence[StaleStep], now: float
     ) -> None:
         """Take in what came of the steps."""
-        failed = {result.change.path for result in results if result.outcome in FAILED}
-        for path in {result.change.path for result in results} - failed:
-            self.schedule.backoff.clear(path)
-        for path in failed:
-            self.schedule.back_off(path, self.observed.pod_of(path), now)
-        for result in results:
-            self._settle_write(result, now)
-        for each in moved:
-            self._recheck(each.step.change.path, now)
+        self._convergence.settle_writes(results, stale, self.drift, now)
         # A pod waits for memory.min of others: only a memory.min that was written makes room.
         given_up = any(
             result.outcome == "written" and result.change.file == "memory.min" for result in results
@@ -346,35 +338,6 @@ class Reconciler:
         known = self.observed.by_path.get(path)
         return known is None or known.pod is None or self.node_intent.knows_cgroup(path, known.pod)
 
-    def _note_differences(
-        self, tree: Sequence[Cgroup], changes: Sequence[Change], now: float
-    ) -> None:
-        """Hold what is as it should be, and remember what is not."""
-        differing: dict[str, list[Change]] = {}
-        for change in changes:
-            differing.setdefault(change.path, []).append(change)
-        for cgroup in tree:
-            path = cgroup.path
-            known = self.observed.by_path.get(path)
-            if known is None:
-                continue
-            wrong = differing.get(path, ())
-            if wrong:
-                self.pending[path] = tuple(wrong)
-            else:
-                self.pending.pop(path, None)
-            if self.node_intent.is_enforced(cgroup, known.pod):
-                files = {change.file for change in wrong}
-                known.converged_at = now
-                known.expected |= {
-                    file: known.files[file]
-                    for file in WRITABLE_FILES
-                    if file in known.files and file not in files
-                }
-                if MEMS not in cgroup.settings:
-                    # memqos does not bind it: changes by others are no drift.
-                    known.expected.pop(MEMS, None)
-
     def _restorable_paths(self) -> Iterator[str]:
         """The cgroups, of those looked at, that memqos does not write to."""
         for pod in self._examined_pods:
@@ -390,65 +353,15 @@ class Reconciler:
         for path in self.observed.pod_cgroup_paths(pod):
             self._restores.forget(path)
             if self.node_intent.should_restore("pod", pod):
-                self.observed.by_path[path].expected = {}
-                self.pending.pop(path, None)
+                self._convergence.reset(path)
                 if self.guard is not None:
                     self.guard.forget(path)
-
-    # Results of writes.
-
-    def _settle_write(self, result: WriteResult, now: float) -> None:
-        change, end = result.change, result.outcome
-        self.report.writes[change.file, end] += 1
-        known = self.observed.by_path.get(change.path)
-        if end == "written" and known is not None:
-            self._note_written(change, known, now)
-        elif end in ("gone", "overtaken"):
-            self._recheck(change.path, now)
-        elif end == "withheld":
-            self._schedule_ramp(change.path, now)
-        elif end in FAILED:
-            self.report.log_error("write", f"{change.path}/{change.file}: {end}: {result.detail}")
-
-    def _note_written(self, change: Change, known: ObservedCgroup, now: float) -> None:
-        value = kernel_form(change.file, change.new, self.planner.page_size)
-        # Another mapping: views that were published keep the old one.
-        known.files = {**known.files, change.file: value}
-        known.expected[change.file] = value
-        if change.file == MEMS and not value:
-            # With tasks in it the kernel refuses an empty list (ENOSPC): it then reads all nodes.
-            del known.expected[MEMS]
-        known.converged_at = now
-        report_write(self.report, change, value, now)
-        rest = [
-            each
-            for each in self.pending.pop(change.path, ())
-            if (each.file, each.new) != (change.file, change.new)
-        ]
-        if rest:
-            self.pending[change.path] = tuple(rest)
-        if any(each.file == change.file for each in rest):
-            self._schedule_ramp(change.path, now)
-        else:
-            drift = self.drift.drifts.get((change.path, change.file))
-            announce_written(
-                self.report, self.node_intent.intent_of(known.pod), change, value, drift
-            )
-
-    def _schedule_ramp(self, path: str, now: float) -> None:
-        at = now + self.configuration.ramp.interval
-        self.schedule.schedule_ramp(path, self.observed.pod_of(path), at)
-
-    def _recheck(self, path: str, now: float) -> None:
-        pod = self.observed.pod_of(path)
-        if pod is not None:
-            self.schedule.schedule_pod(pod, now)
 
     def _forget(self, path: str) -> None:
         for each in self.observed.forget(path):
             self.schedule.forget(each)
             self.drift.forget(each)
-            self.pending.pop(each, None)
+            self._convergence.forget(each)
             self._restores.forget(each)
             self._limit_writes.pop(each, None)
         if self.bindings is not None and path not in self.observed.pods:
