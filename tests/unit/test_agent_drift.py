@@ -95,7 +95,7 @@ class TestWhoItWas:
         assert attribute_drift(facts)[0] == "daemon-reload"
         before = facts._replace(happened=RestartTimes(reload=99.0))
         assert attribute_drift(before)[0] == "cri-update"
-        plain = facts._replace(path="/kubepods/pod1/a", kubelet_wants=None)
+        plain = facts._replace(path="/kubepods/pod1/a", kubelet_value=None)
         assert attribute_drift(plain)[0] == "unknown"
 
     def test_the_kubelet_if_its_service_was_started_anew(self, bed: Watched) -> None:

@@ -105,7 +105,7 @@ class _PendingEvent(NamedTuple):
 
 
 class Announcer:
-    """Gathers announcements, and has them told when their time has come. Nothing here waits."""
+    """Collects announcements, and posts them when their time has come. Nothing here waits."""
 
     def __init__(self, poster: Poster) -> None:
         self.poster = poster
@@ -114,7 +114,7 @@ class Announcer:
         self._now = 0.0
 
     def accept(self, announcements: Iterable[Announcement], now: float) -> None:
-        """Take in what has happened, and tell what is ripe."""
+        """Take in what has happened, and post what is ripe."""
         for pod, reason, what in announcements:
             uid = cgroup_uid(pod)
             if uid is None or self._is_repeated(uid, reason, what):
@@ -133,7 +133,7 @@ class Announcer:
         self.poster.forget_pods_but(uids)
 
     def stop(self) -> None:
-        """Tell the rest, as far as that goes at once."""
+        """Post the rest, as far as that goes at once."""
         self._post_ripe(float("inf"))
         self.poster.stop()
 

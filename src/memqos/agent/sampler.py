@@ -1,6 +1,6 @@
 """Looks at what containers do: lets the guard judge, and has it recorded. Runs off the loop.
 
-The kernel tells whose events have changed; now and then a container's usage is read. Only where
+The kernel notifies whose events have changed; now and then a container's usage is read. Only where
 these have changed, or a minute has passed, all of its files are. What is written to the disk is
 written by a thread of its own, so that a slow disk holds up nothing else.
 """
@@ -35,7 +35,7 @@ from memqos.record.readings import RECORDED_FILES
 
 _PRUNE: Final = 3600.0
 _USAGE: Final = 15.0
-"""Seconds after which what is in use is read, whatever the kernel tells."""
+"""Seconds after which what is in use is read, whatever the kernel notifies."""
 _FULL_SAMPLE: Final = 60.0
 """Seconds after which a container is looked at fully, whatever its files say."""
 _CHANGE: Final = 0.05
@@ -132,7 +132,7 @@ class Sampler:
         there: set[str] = set()
         places: set[str] = set()
         self._event_watches.read_changes()
-        for wish_pod, pod, cgroup in _containers(core):
+        for pod_object, pod, cgroup in _containers(core):
             # With the systemd driver crun puts processes and limits into a cgroup "container" below
             # the scope (libcrun/cgroup-systemd.c, since 0.14).
             within = inner(cgroup.path)
@@ -143,7 +143,7 @@ class Sampler:
             there.add(cgroup.path)
             places.add(place)
             if is_changed:
-                self._sample_container(core, wish_pod, pod, cgroup, place, moment, swap_free)
+                self._sample_container(core, pod_object, pod, cgroup, place, moment, swap_free)
         self._forget(there, places)
         self._report_unwatched(core)
         self._record(core, memory, there, moment)
@@ -343,7 +343,7 @@ class Sampler:
 def sampler_of(
     configuration: AgentConfiguration, fs: CgroupFs, proc: str
 ) -> tuple[Sampler, str | None]:
-    """The witness that a configuration asks for; why the kernel's log is not read, if it is not."""
+    """The sampler of a configuration; why the kernel's log is not read, if it is not."""
     guarding, recording = configuration.guard, configuration.recorder
     guard = recorder = log = why = None
     if not guarding.off:

@@ -88,7 +88,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     """Path of a cgroup → what the kernel counted."""
     sampler: SamplerView | None = None
     events: EventCounts | None = None
-    """None where no cluster is told of events."""
+    """None where no events are posted."""
 
     def health_problem(self, now: float) -> str | None:
         """Why the agent should be restarted; None where it should not."""

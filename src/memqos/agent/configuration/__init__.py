@@ -1,4 +1,4 @@
-"""What an agent is told: the terms of its plan, whom it reaches, how carefully it goes.
+"""The configuration of an agent: which pods it manages, how it plans, its safety limits.
 
 The words beside a field are those of the schema, of `--help` and of refusals.
 """

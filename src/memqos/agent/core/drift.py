@@ -37,12 +37,12 @@ class DriftFacts(NamedTuple):
     since: float
     """When it was last seen as it should be."""
     happened: RestartTimes
-    kubelet_wants: str | None
+    kubelet_value: str | None
     """What the kubelet alone would have there."""
 
 
 def attribute_drift(facts: DriftFacts) -> tuple[DriftCause, str]:
-    """Who it was, and what tells so."""
+    """Who it was, and the evidence."""
     above_pods = facts.level in ("kubepods", "qos")
     by_systemd = facts.path.endswith((".slice", ".scope"))
     # At daemon-reload systemd applies all properties it knows of a unit again, defaults included
@@ -55,7 +55,7 @@ def attribute_drift(facts: DriftFacts) -> tuple[DriftCause, str]:
     # next comes a minute later (cm/qos_container_manager_linux.go, Start).
     if above_pods and facts.found == "0":
         return "kubelet-restart", "a kubelet that starts takes protection above the pods back to 0"
-    if facts.found == facts.kubelet_wants:
+    if facts.found == facts.kubelet_value:
         if facts.level == "container":
             return "cri-update", "it is the value a kubelet asks the runtime for"
         return "kubelet-resync", "it is the value the kubelet keeps there"
@@ -138,9 +138,9 @@ class DriftTracker:
         """Since when the kubelet may be configured otherwise: it was restarted, or has written.
 
         A kubelet that starts zeroes protection above pods, and so does one that an administrator
-        has told to protect nothing. Which of the two it was, only its configuration tells."""
+        has configured to protect nothing. Only its configuration shows which of the two it was."""
         self.is_requested = False
-        """Whether it was asked since: an answer to an earlier question tells nothing of it."""
+        """Whether it was asked since: the answer to an earlier request does not count."""
         self._confirmed_at = float("-inf")
         self._report = report
         self._restart_watch = RestartWatch()
@@ -149,7 +149,7 @@ class DriftTracker:
         self.reconfigure(node_intent, rule)
 
     def reconfigure(self, node_intent: NodeIntent, rule: FightConfig) -> None:
-        """Something else is wanted from now on: fights begin again."""
+        """Another intent from now on: fights begin again."""
         self.fights = FightCounter(rule)
         self._node_intent = node_intent
         self._rule = rule
@@ -168,7 +168,7 @@ class DriftTracker:
         self.unconfirmed_since, self.is_requested = now, False
 
     def confirm(self, now: float) -> None:
-        """The kubelet has told its configuration."""
+        """The kubelet has given its configuration."""
         if self.unconfirmed_since is None or self.is_requested:
             self.unconfirmed_since = None
             self._confirmed_at = now

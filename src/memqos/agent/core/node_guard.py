@@ -1,7 +1,7 @@
 """The guard over all containers of a node: from cgroup files to settings that replace the plan's.
 
-A loop calls `look` for every container it samples, and `applied` for every cgroup it is about to
-compare or write. Both are arithmetic; files and clocks are the loop's.
+A loop calls `judge_container` for every container it samples, and `apply_to` for every cgroup it
+is about to compare or write. Both are arithmetic; files and clocks are the loop's.
 """
 
 from collections.abc import Collection, Mapping
@@ -54,7 +54,7 @@ class GuardMove(msgspec.Struct, frozen=True):
 
 class _Override(msgspec.Struct, frozen=True):
     planned: Setting
-    """The plan's, by which the guard's is told to be out of date."""
+    """The plan's: where that has changed since, the override is out of date."""
     replacement: Setting
 
 

@@ -1,7 +1,7 @@
 """NUMA memory that an agent has given out, kept up as pods come, change and go.
 
-A pod is given memory once, and holds it until it is gone. Where it is asked for anew, as after a
-resize, it first gives back what it holds, and keeps its nodes if they have room: so nothing is
+A pod is assigned memory once, and keeps it until it is removed. Where it is assigned again, as
+after a resize, it first releases what it has, and keeps its nodes if they have room: so nothing is
 counted twice, and who stays is not moved.
 """
 
@@ -105,16 +105,18 @@ class NumaLedger:
     def _bound(self, resident: RunningPod) -> dict[str, Mask]:
         own: dict[str, Mask] = {}
         if self._holds(resident):
-            held = self.state.assignments.get(resident.uid, {})
-            own = {name: mask_of(self.state.container_nodes(resident.uid, name)) for name in held}
+            assigned = self.state.assignments.get(resident.uid, {})
+            own = {
+                name: mask_of(self.state.container_nodes(resident.uid, name)) for name in assigned
+            }
         return {**resident.bound, **{name: mask for name, mask in own.items() if mask}}
 
     def _release(self, uid: str) -> bool:
-        """Have a pod hold nothing; whether it held something."""
+        """Release what a pod is assigned; whether there was something."""
         self.unplaced.pop(uid, None)
-        held = uid in self.state.assignments
+        is_assigned = uid in self.state.assignments
         self._manager = self._manager.free_pod(uid)
-        return held
+        return is_assigned
 
 
 Assignments = Mapping[str, Assignment]
@@ -169,7 +171,7 @@ class NumaAssigner(Protocol):
 
 
 class KubeletAssigner:
-    """The kubelet assigns. A state that is not there leaves the last one in force."""
+    """The kubelet assigns. Where its state is missing, the last one still counts."""
 
     def __init__(
         self, node_settings: NodeSettings, state: MemoryManagerState | None = None

@@ -1,4 +1,4 @@
-"""Which NUMA nodes containers are to be bound to: what is assigned to a node, told pod by pod."""
+"""Which NUMA nodes containers are to be bound to: what is assigned of a node, pod by pod."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Literal
@@ -75,7 +75,7 @@ class NumaBindings:
         return frozenset([path for path in list(self._pods) if self._assign(path)])
 
     def forget_pod(self, pod: str) -> None:
-        """The cgroup of a pod is gone, and what it held with it."""
+        """The cgroup of a pod was removed, and what it was assigned is free."""
         standing = self._pods.pop(pod, None)
         if standing is not None:
             self._removed.append(standing.uid)
@@ -173,7 +173,7 @@ class NumaBindings:
 def bindings_of(
     planner: IntentPlanner, cgroups: ObservedCgroups, report: Report, before: NumaBindings | None
 ) -> NumaBindings | None:
-    """What a configuration asks for; what was given out or read before stays in force."""
+    """The bindings of a configuration; what was assigned or read before still counts."""
     numa = planner.configuration.numa
     if numa == "off":
         return None

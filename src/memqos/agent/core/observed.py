@@ -1,4 +1,4 @@
-"""What an agent knows of a node's cgroups: as last seen, and what it holds there."""
+"""The cgroups of a node as last read, and the values that an agent expects there."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
@@ -40,7 +40,7 @@ class ObservedCgroup(msgspec.Struct):
     """As last seen or written. Replaced, never changed: published views share it."""
     first_seen: float
     converged_at: float
-    """When what is held was last seen to be in place."""
+    """When the expected values were last seen to be in place."""
     pod: str | None
     """The path of the pod it belongs to; None for cgroups above pods."""
     expected: dict[str, str] = {}
@@ -80,7 +80,7 @@ class Checkpoint(NamedTuple):
 
 
 class ChangedValue(NamedTuple):
-    """A value that is no longer what was held."""
+    """A value that is no longer the expected one."""
 
     path: str
     file: str
@@ -155,17 +155,17 @@ class ObservedCgroups:
         return ObservationUpdate(new, changed, limited)
 
     def forget(self, path: str) -> list[str]:
-        """Forget a cgroup that is gone; all that went with it."""
+        """Forget a cgroup that was removed; all that went with it."""
         known = self.by_path.get(path)
-        gone = (
+        removed = (
             list(self.pod_cgroup_paths(path)) if known is not None and known.pod == path else [path]
         )
-        for each in gone:
+        for each in removed:
             self.by_path.pop(each, None)
         self.pods.pop(path, None)
         if known is not None and known.pod in self.pods:
             self.pods[known.pod].discard(path)
-        return gone
+        return removed
 
     def _add(self, path: str, identity: int, files: dict[str, str], now: float) -> bool:
         self.forget(path)
@@ -184,11 +184,11 @@ class ObservedCgroups:
 def _find_changes(
     path: str, before: ObservedCgroup, files: dict[str, str]
 ) -> Iterator[ChangedValue]:
-    for file, held in list(before.expected.items()):
-        found = files.get(file, held)
-        if found != held:
+    for file, expected in list(before.expected.items()):
+        found = files.get(file, expected)
+        if found != expected:
             del before.expected[file]
-            yield ChangedValue(path, file, held, found, before)
+            yield ChangedValue(path, file, expected, found, before)
 
 
 def _limit(files: Mapping[str, str]) -> str | None:

@@ -1,8 +1,8 @@
 """The core of an agent: from events and observations to the writes that keep a node as planned.
 
-It reads no clock, no file and no socket. Events come in as calls with the time. A pass is: `take`,
-which says whether to ask for pods, `accept` with these, `scope`, which says what to read, `judge`,
-which turns what was read into steps, and `settle` with what came of them.
+It reads no clock, no file and no socket. Events come in as calls with the time. A pass is:
+`take_due`, which says whether to fetch pods, `accept_pods` with these, `scope`, which says what to
+read, `plan_writes`, which turns that into steps, and `settle_writes` with what came of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from memqos.agent.core.numa_bindings import NumaBindings
 
 _FETCH_WINDOW: Final = 15.0
-"""Seconds in which the source is asked for a new cgroup. No source tells of pause containers."""
+"""Seconds in which the source is asked for a new cgroup. No source knows pause containers."""
 
 
 class Reconciler:
@@ -52,9 +52,9 @@ class Reconciler:
     def __init__(self, planner: IntentPlanner, now: float, guard: NodeGuard | None = None) -> None:
         self.guard = guard
         self.source_pods: Sequence[Pod] = ()
-        """All pods as the source last told them, those that have ended too."""
+        """All pods as the source last gave them, those that have ended too."""
         self.changed_at = now
-        """When what is wanted of any of them last changed."""
+        """When the intent of any of them last changed."""
         self.report = Report()
         self.observed = ObservedCgroups(planner.names)
         self._due = Due()
@@ -66,13 +66,13 @@ class Reconciler:
         self._examined_pods: frozenset[str] = frozenset()
         self._notice_history = NoticeHistory()
         self.bindings: NumaBindings | None = None
-        """Containers to be bound to NUMA nodes, where that is asked for."""
+        """Containers to be bound to NUMA nodes, where that is configured."""
         self._set_planner(planner, self._make_bindings(planner, self.observed), now)
         self.drift = DriftTracker(self.report, self.node_intent, self.configuration.fight)
 
     def reconfigure(self, planner: IntentPlanner, now: float) -> None:
-        """Want something else from now on."""
-        pods, is_told = self.source_pods, self.node_intent.has_pods
+        """Plan otherwise from now on."""
+        pods, has_pods = self.source_pods, self.node_intent.has_pods
         same = planner.names == self.observed.names
         cgroups = self.observed if same else ObservedCgroups(planner.names)
         # First, as it may raise: then nothing has changed.
@@ -84,7 +84,7 @@ class Reconciler:
         self.drift.reconfigure(self.node_intent, self.configuration.fight)
         if self.drift.unconfirmed_since is not None:
             self.schedule.confirm_at = now
-        if is_told:
+        if has_pods:
             self.accept_pods(pods, now)
 
     def _make_bindings(
@@ -115,19 +115,19 @@ class Reconciler:
     # Events.
 
     def accept_pods(self, pods: Iterable[Pod], now: float) -> None:
-        """Take in all the pods of the node, as the source tells them."""
+        """Take in all the pods of the node, as the source gives them."""
         self.source_pods = tuple(pods)
         before = self.node_intent.by_path
-        for wish in self.node_intent.accept_pods(self.source_pods):
+        for intent in self.node_intent.accept_pods(self.source_pods):
             self.changed_at = now
-            old = before.get(wish.path or "")
-            if old is not None and is_resized(old.pod, wish.pod):
+            old = before.get(intent.path or "")
+            if old is not None and is_resized(old.pod, intent.pod):
                 self.drift.note_resize(old.path or "", now)
-            if wish.path is None or self.node_intent.by_path.get(wish.path) is wish:
-                report_pod_intent(self.report, wish)
-            if wish.path is not None:
-                self._reset_pod(wish.path)
-                self.schedule.schedule_pod(wish.path, now)
+            if intent.path is None or self.node_intent.by_path.get(intent.path) is intent:
+                report_pod_intent(self.report, intent)
+            if intent.path is not None:
+                self._reset_pod(intent.path)
+                self.schedule.schedule_pod(intent.path, now)
 
     def accept_checkpoint(self, checkpoint: Checkpoint, now: float) -> None:
         """The kubelet's memory_manager_state was looked at."""
@@ -146,7 +146,7 @@ class Reconciler:
             self.schedule.resync_at = now
 
     def note_cgroup_removed(self, path: str, now: float) -> None:
-        """A cgroup is gone."""
+        """A cgroup was removed."""
         pod = self.observed.pod_of(path)
         if path in self.observed:
             self._forget(path)
@@ -175,11 +175,11 @@ class Reconciler:
             self.schedule.confirm_at = now
 
     def note_kubelet_request(self) -> None:
-        """The kubelet is asked for its configuration, with all in view that was seen so far."""
+        """The kubelet is asked for its configuration, after all that was observed so far."""
         self.drift.is_requested = True
 
     def confirm(self, now: float, *, answered: bool) -> None:
-        """Whether the kubelet has told its configuration: to the last question, or an earlier."""
+        """Whether the kubelet has given its configuration, in answer to any request so far."""
         if answered:
             self.drift.confirm(now)
         elif self.drift.unconfirmed_since is not None:
@@ -221,7 +221,7 @@ class Reconciler:
             self.report.log_error("read", f"{what}: {why}")
         happened = self.drift.update_markers(seen.markers, now)
         if happened.reload is not None and self.planner.names.driver == "systemd":
-            # At daemon-reload systemd resets what it was not told of, on every unit.
+            # At daemon-reload systemd resets what it does not know of, on every unit.
             self.schedule.resync_at = now
         affected = self._update_observed(seen, now)
         for pod in self._due_pods:
@@ -248,11 +248,11 @@ class Reconciler:
             tree |= {each.path: each for each in self.node_intent.reserved}
         known, names = self.observed.by_path, self.planner.names
         paths = [each for path in tree for each in (path, inner(path))]
-        there = {path: known[path].files for path in paths if path in known}
-        compared = compare(Tree(tree), there, names, self.planner.page_size).changes
+        files = self.observed.files_of(paths)
+        compared = compare(Tree(tree), files, names, self.planner.page_size).changes
         changes = [each for each in compared if not self.drift.is_left_to_kubelet(each)]
         self._convergence.note_differences(
-            [part for each in tree.values() for part in parts(each, there, names)], changes, now
+            [part for each in tree.values() for part in parts(each, files, names)], changes, now
         )
         self._selection = select_changes(
             changes, self.node_intent, self.observed, self.schedule, self.drift, now
@@ -263,7 +263,7 @@ class Reconciler:
         return steps_of(self._selection.changes, identities, self.node_intent.kubelet_managed)
 
     def due_restores(self, undo_entries: UndoEntries, now: float) -> tuple[UndoEntry, ...]:
-        """What to give back, given all that memqos has written over; after `judge`."""
+        """What to restore, given all that memqos has written over; after `plan_writes`."""
         return self._restores.due(self._restorable_paths(), undo_entries, now)
 
     def settle_restores(
@@ -277,7 +277,7 @@ class Reconciler:
 
     @property
     def pending_restores(self) -> int:
-        """Values still to be given back, of those that were looked at last."""
+        """Values still to be restored, of those that were looked at last."""
         return self._restores.pending
 
     def settle_writes(
@@ -286,11 +286,11 @@ class Reconciler:
         """Take in what came of the steps."""
         self._convergence.settle_writes(results, stale, self.drift, now)
         # A pod waits for memory.min of others: only a memory.min that was written makes room.
-        given_up = any(
+        is_released = any(
             result.outcome == "written" and result.change.file == "memory.min" for result in results
         )
         for pod in self._selection.waiting:
-            self.schedule.schedule_pod(pod, now if given_up else now + RECHECK)
+            self.schedule.schedule_pod(pod, now if is_released else now + RECHECK)
 
     # Observation.
 
@@ -334,7 +334,7 @@ class Reconciler:
                 self.schedule.schedule_fetch(now)
 
     def _is_known(self, path: str) -> bool:
-        """Whether the source has told of a cgroup, or it is gone."""
+        """Whether the source knows a cgroup, or it was removed."""
         known = self.observed.by_path.get(path)
         return known is None or known.pod is None or self.node_intent.knows_cgroup(path, known.pod)
 
@@ -349,7 +349,7 @@ class Reconciler:
             yield from (each.path for each in self.node_intent.reserved)
 
     def _reset_pod(self, pod: str) -> None:
-        """Another mind about a pod: what is held, and what others did, is judged anew."""
+        """The intent of a pod has changed: nothing that was expected or reported of it holds."""
         for path in self.observed.pod_cgroup_paths(pod):
             self._restores.forget(path)
             if self.node_intent.should_restore("pod", pod):
