@@ -147,9 +147,9 @@ class Announcer:
     def _post_ripe(self, until: float) -> None:
         ripe = [key for key, each in self._pending.items() if each.since <= until]
         for uid, reason in ripe:
-            since, pod, said = self._pending.pop((uid, reason))
+            since, pod, notes = self._pending.pop((uid, reason))
             metadata = pod.metadata
-            note = FRONT.get(reason, "") + BETWEEN.join(said)
+            note = FRONT.get(reason, "") + BETWEEN.join(notes)
             happening = PodEvent(
                 metadata.namespace or "default", metadata.name or "", uid, reason, note
             )

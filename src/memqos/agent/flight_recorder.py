@@ -181,9 +181,9 @@ class FlightRecorder:
             for container in containers_of(pod):
                 who = subject_of(pod, container.name)
                 self.writer.add(who, EvictionRecord(at, truncate_text(status.reason), message))
-        there = {pod.metadata.uid or "" for pod in pods}
-        self._evicted &= there
-        for key in [key for key in self._amounts if key[0] not in there]:
+        uids = {pod.metadata.uid or "" for pod in pods}
+        self._evicted &= uids
+        for key in [key for key in self._amounts if key[0] not in uids]:
             del self._amounts[key]
 
     def record_pressure(self, at: int, available: int, total: int, some: int, full: int) -> None:

@@ -169,10 +169,10 @@ class EventWatches:
 
     def keep_only(self, paths: Collection[str]) -> None:
         """Forget all cgroups that are gone."""
-        for gone in self._watched.keys() - set(paths):
-            del self._watched[gone]
+        for removed in self._watched.keys() - set(paths):
+            del self._watched[removed]
             if self._changes is not None:
-                self._changes.forget(f"{self._root}{gone}/{EVENTS_FILE}")
+                self._changes.forget(f"{self._root}{removed}/{EVENTS_FILE}")
 
     def close(self) -> None:
         """Watch no more. To do it twice does no harm."""

@@ -109,7 +109,7 @@ def command(config: str | None, **options: Any) -> int:
         return load_configuration(config, os.environ, flags)
 
     configuration = load()
-    # The loop costs a fifth of a second to import: what is wrong is said before.
+    # The loop costs a fifth of a second to import: what is wrong is reported before.
     import asyncio
 
     from memqos.agent.events import EventLog

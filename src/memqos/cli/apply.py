@@ -84,22 +84,22 @@ def command(
     writer = open_writer(
         options["cgroup_root"], timeout, force=force, direct=direct, cri_socket=cri_socket
     )
-    todo = _pending_of_plan(options) if plan is None else _pending_of_file(plan, writer, options)
-    now = [step_state(step, writer.fs, writer.router.page_size) for step in todo.steps]
+    pending = _pending_of_plan(options) if plan is None else _pending_of_file(plan, writer, options)
+    now = [step_state(step, writer.fs, writer.router.page_size) for step in pending.steps]
     differing = [found for found in now if isinstance(found, StaleStep)]
     if differing:
         return _refuse(differing, output)
-    ready = [step for step, found in zip(todo.steps, now, strict=True) if found == "ready"]
-    for line in todo.caveats:
+    ready = [step for step, found in zip(pending.steps, now, strict=True) if found == "ready"]
+    for line in pending.caveats:
         complain(line)
     if output == "table":
-        _show(ready, todo.protections, writer)
+        _show(ready, pending.protections, writer)
     if ready and not yes and not _confirm(len(ready)):
         return EXIT_LEFT
-    reading, applied = _write(todo.steps, writer, journal) if ready else _NOTHING_APPLIED
+    reading, applied = _write(pending.steps, writer, journal) if ready else _NOTHING_APPLIED
     if applied.stale:
         return _refuse(applied.stale, output)
-    return _report(applied, reading, todo.caveats, output)
+    return _report(applied, reading, pending.caveats, output)
 
 
 def _show(
@@ -115,9 +115,9 @@ def _show(
 
 def _pending_of_plan(options: dict[str, Any]) -> _PendingWrites:
     require_pods(options)
-    asked = plan_options_from(**options)
+    plan_options = plan_options_from(**options)
     observation = observe_node(options)
-    plan = make_plan(observation, asked)
+    plan = make_plan(observation, plan_options)
     require_whole_plan(plan)
     require_no_doubt(plan)
     steps = steps_of(plan.comparison.changes, observation.identities, plan.kubelet_managed)

@@ -141,8 +141,8 @@ def command(
 def _reserved(
     reading: JournalContents, fs: CgroupFs, stated: RawKubeletConfig | None, named: Sequence[str]
 ) -> _Reserved:
-    """Those that a person or the kubelet names; it is asked only where the journal has others."""
-    paths = {debt.path for debt in reading.undo_entries.values()} | {
+    """Those that a person or the kubelet names; the kubelet only where the journal has others."""
+    paths = {entry.path for entry in reading.undo_entries.values()} | {
         path for path, _ in reading.owner_states
     }
     if all(is_restorable(path, named) for path in paths):
@@ -172,8 +172,8 @@ def _list(
     refused = refused_places(found, reading.owner_states, reserved.paths)
     notes = _notes(reading, sorted({path for path, _ in refused}), reserved)
     owners = [
-        {"path": path, "owner": holding.owner, "name": holding.name, "files": list(holding.values)}
-        for (path, _), holding in reading.owner_states.items()
+        {"path": path, "owner": state.owner, "name": state.name, "files": list(state.values)}
+        for (path, _), state in reading.owner_states.items()
     ]
     if output != "table":
         emit({"values": _found_data(found), "owners": owners, "notes": notes}, output)
@@ -211,14 +211,14 @@ def _report(
 
 def _print(reading: JournalContents, done: RollbackResult) -> None:
     for each in done.not_written:
-        debt = each.entry
+        entry = each.entry
         if each.state == "conflict":
             complain(
-                f"conflict: {debt.path}/{debt.file}: {' or '.join(debt.ours)} was written, "
-                f"{each.value or 'empty'} is there now – --force puts back {debt.original}"
+                f"conflict: {entry.path}/{entry.file}: {' or '.join(entry.ours)} was written, "
+                f"{each.value or 'empty'} is there now – --force puts back {entry.original}"
             )
         elif each.state == "unreadable":
-            complain(f"unreadable: {debt.path}/{debt.file} – run as root")
+            complain(f"unreadable: {entry.path}/{entry.file} – run as root")
     if done.results:
         print_results(done.results, "put back")
     if done.owners_restored:
@@ -248,9 +248,9 @@ def _final_exit_code(reading: JournalContents, code: int) -> int:
 
 
 def _row(found: UndoCheck) -> list[str]:
-    debt = found.entry
-    values = (debt.original, " or ".join(debt.ours), found.value)
-    return [f"{debt.path}/{debt.file}", *(value or "empty" for value in values)]
+    entry = found.entry
+    values = (entry.original, " or ".join(entry.ours), found.value)
+    return [f"{entry.path}/{entry.file}", *(value or "empty" for value in values)]
 
 
 def _summary(found: Sequence[UndoCheck]) -> str:

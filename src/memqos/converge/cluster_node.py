@@ -49,7 +49,7 @@ class ClusterPods(PodSource):
 
 
 class WatchedNode(PodSource):
-    """A node and its pods, kept as the cluster has them by two threads; see `watching`.
+    """A node and its pods, kept as the cluster has them by two threads; see `Reflector`.
 
     `on_change` is called from those threads: an asyncio loop passes
     `partial(loop.call_soon_threadsafe, event.set)`. While the API server is away the last state
@@ -140,7 +140,7 @@ def get_node(server: ApiClient, name: str) -> Node:
 def node_kubelet_endpoint(node: Node, access: ClusterAccess) -> KubeletEndpoint | None:
     """A Node's kubelet, asked as its API server is; None where that is not known, or not safe.
 
-    It has to show a certificate of the cluster's own authority before it is told who asks. The API
+    It has to show a certificate of the cluster's own authority before it gets credentials. The API
     server leads to it by nodes/proxy alone, which lets run commands in pods.
     """
     endpoints = node.status.daemon_endpoints

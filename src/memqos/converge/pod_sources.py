@@ -225,7 +225,7 @@ _MAY_CHANGE: Final = (-1, -1, -1)
 class CachedFilePods(PodSource):
     """The pods of files and folders; a folder may be empty.
 
-    A file in a folder that can no longer be read stands for the pods it held before: half of a
+    A file in a folder that can no longer be read stands for the pods it had before: half of a
     manifest, as while it is being written, does not plan them away.
     """
 
@@ -233,16 +233,16 @@ class CachedFilePods(PodSource):
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self._kept: dict[str, tuple[_FileVersion, list[Pod]]] = {}
-        """What each file held when it could last be read as a whole."""
+        self._last_read: dict[str, tuple[_FileVersion, list[Pod]]] = {}
+        """What each file had when it could last be read as a whole."""
 
     def pods(self) -> list[Pod]:
-        kept: dict[str, tuple[_FileVersion, list[Pod]]] = {}
+        read: dict[str, tuple[_FileVersion, list[Pod]]] = {}
         faults: list[InputError] = []
         found: list[Pod] = []
         for file, from_folder in self._files():
             mark = _file_version(file)
-            before = self._kept.get(file)
+            before = self._last_read.get(file)
             if before is None or before[0] != mark or mark == _MAY_CHANGE:
                 now = pods_in_file(file, from_folder=from_folder)
                 faults += now.faults
@@ -253,9 +253,9 @@ class CachedFilePods(PodSource):
                 else:
                     before = _MAY_CHANGE, before[1]
             if before is not None:
-                kept[file] = before
+                read[file] = before
                 found += before[1]
-        self._kept, self.faults = kept, faults
+        self._last_read, self.faults = read, faults
         if faults and not found:
             raise faults[0]
         return pods_of_one_node(found, self.describe())
@@ -333,7 +333,7 @@ class LabelledPods(PodSource):
 
 
 def add_container_ids(pods: Iterable[Pod], containers: ContainersByRuntime, node: str) -> list[Pod]:
-    """The pods, those without a word about their containers told by the runtimes' labels."""
+    """The pods, with the container IDs of the runtimes' labels where they have none."""
     by_pod: dict[tuple[str, str], list[tuple[RuntimeName, ListedContainer]]] = {}
     for runtime, listed in containers.items():
         for each in listed:

@@ -257,12 +257,12 @@ def _unreclaimable(change: Change, fs: CgroupFs, swap_free: int) -> str | None:
         return None
     stat = fs.read(change.path, "memory.stat") or ""
     counts = dict(line.split(" ", 1) for line in stat.splitlines() if " " in line)
-    held = _number(counts.get("anon")) + _number(counts.get("shmem"))
+    pinned = _number(counts.get("anon")) + _number(counts.get("shmem"))
     room = _swap_room(change.path, fs, swap_free)
-    if held <= high + room:
+    if pinned <= high + room:
         return None
     swap = f"{format_exact_bytes(room)} of swap" if room else "no swap"
-    return f"{format_exact_bytes(held)} is anonymous or shared memory, and there is {swap} for it"
+    return f"{format_exact_bytes(pinned)} is anonymous or shared memory, and there is {swap} for it"
 
 
 def _swap_room(path: str, fs: CgroupFs, swap_free: int) -> int:

@@ -40,13 +40,13 @@ class Convergence:
             observed = self._observed.by_path.get(path)
             if observed is None:
                 continue
-            wrong = differing.get(path, ())
-            if wrong:
-                self.pending[path] = tuple(wrong)
+            differences = differing.get(path, ())
+            if differences:
+                self.pending[path] = tuple(differences)
             else:
                 self.pending.pop(path, None)
             if self._node_intent.is_enforced(cgroup, observed.pod):
-                files = {change.file for change in wrong}
+                files = {change.file for change in differences}
                 observed.converged_at = now
                 observed.expected |= {
                     file: observed.files[file]

@@ -209,8 +209,8 @@ class DriftTracker:
 
     def note_change(self, changed: ChangedValue, now: float) -> None:
         """A value is not what it was."""
-        known, place = changed.cgroup, (changed.path, changed.file)
-        level = self._level(changed.path, known)
+        cgroup, place = changed.cgroup, (changed.path, changed.file)
+        level = self._level(changed.path, cgroup)
         is_hole = level in _ABOVE_PODS and changed.found == "0"
         desired = self._value_of_kubelet(place)
         if level in _ABOVE_PODS and changed.found != desired:
@@ -219,7 +219,7 @@ class DriftTracker:
             if changed.found != desired:
                 self._disputed[place] = desired
             return
-        if now - known.first_seen < self._rule.grace:
+        if now - cgroup.first_seen < self._rule.grace:
             return
         is_resized = self._is_by_resize(changed, now)
         cause, evidence = _RESIZE if is_resized else self._attribute(changed, level)
@@ -239,18 +239,18 @@ class DriftTracker:
         self._report.report_drift(drift)
         if not is_hole and self.fights.count_change(drift):
             self._report.report_contested(drift, self._rule)
-            announce_contested(self._report, self._node_intent.intent_of(known.pod), drift)
+            announce_contested(self._report, self._node_intent.intent_of(cgroup.pod), drift)
 
     def _attribute(self, changed: ChangedValue, level: Level) -> tuple[DriftCause, str]:
-        known = changed.cgroup
+        cgroup = changed.cgroup
         return attribute_drift(
             DriftFacts(
                 level,
                 changed.path,
                 changed.found,
-                known.converged_at,
+                cgroup.converged_at,
                 self._restart_watch.times,
-                self._node_intent.kubelet_value(changed.path, changed.file, known.pod),
+                self._node_intent.kubelet_value(changed.path, changed.file, cgroup.pod),
             )
         )
 
@@ -264,18 +264,18 @@ class DriftTracker:
 
     def _value_of_kubelet(self, place: ValueKey) -> str | None:
         """What the kubelet puts into a file that it keeps itself."""
-        kept = self._node_intent.kubelet_managed.get(place)
-        if kept is None:
+        setting = self._node_intent.kubelet_managed.get(place)
+        if setting is None:
             return None
-        return as_stored(place[1], kept.value, self._node_intent.planner.page_size)
+        return as_stored(place[1], setting.value, self._node_intent.planner.page_size)
 
     def _is_by_resize(self, changed: ChangedValue, now: float) -> bool:
         pod = changed.cgroup.pod or ""
         return now - self._resized_at.get(pod, float("-inf")) < _RESIZING
 
-    def _level(self, path: str, known: ObservedCgroup) -> Level:
-        if known.pod is not None:
-            return "pod" if path == known.pod else "container"
+    def _level(self, path: str, cgroup: ObservedCgroup) -> Level:
+        if cgroup.pod is not None:
+            return "pod" if path == cgroup.pod else "container"
         if any(path == each.path for each in self._node_intent.reserved):
             return "reserved"
         return "kubepods" if path == self._node_intent.planner.names.kubepods else "qos"

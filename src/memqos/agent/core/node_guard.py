@@ -133,16 +133,16 @@ class NodeGuard:
 
     def apply_to(self, cgroup: Cgroup) -> Cgroup:
         """A planned cgroup with the guard's memory.high, if it has one."""
-        kept = self._overrides.get(cgroup.path)
-        if kept is None or cgroup.settings.get(_HIGH) != kept.planned:
+        override = self._overrides.get(cgroup.path)
+        if override is None or cgroup.settings.get(_HIGH) != override.planned:
             return cgroup
-        settings = cgroup.settings | {_HIGH: kept.replacement}
+        settings = cgroup.settings | {_HIGH: override.replacement}
         return msgspec.structs.replace(cgroup, settings=settings)
 
     def keep_only(self, paths: Collection[str]) -> None:
         """Forget all cgroups that are gone."""
-        for gone in (self._states.keys() | self._overrides.keys()) - set(paths):
-            self.forget(gone)
+        for removed in (self._states.keys() | self._overrides.keys()) - set(paths):
+            self.forget(removed)
 
     def forget(self, path: str) -> None:
         """Forget a container: memqos does not write to it."""

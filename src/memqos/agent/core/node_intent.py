@@ -122,12 +122,16 @@ class NodeIntent:
 
     def _with_kubelet_settings(self, cgroup: Cgroup) -> Cgroup:
         """What a kubelet writes is its own: two sums in one file would be a fight."""
-        kept = {
+        kubelet_settings = {
             file: setting
             for (path, file), setting in self.kubelet_managed.items()
             if path == cgroup.path
         }
-        return msgspec.structs.replace(cgroup, settings=cgroup.settings | kept) if kept else cgroup
+        return (
+            msgspec.structs.replace(cgroup, settings=cgroup.settings | kubelet_settings)
+            if kubelet_settings
+            else cgroup
+        )
 
     @property
     def parent_cgroups(self) -> tuple[Cgroup, ...]:

@@ -114,9 +114,9 @@ class ObservedCgroups:
 
     def pod_of(self, path: str) -> str | None:
         """The path of the pod that a cgroup belongs to, whether it is known or not."""
-        known = self.by_path.get(path)
-        if known is not None:
-            return known.pod
+        cgroup = self.by_path.get(path)
+        if cgroup is not None:
+            return cgroup.pod
         place = self.names.recognise(path)
         if place is None or place.kind not in ("pod", "container", "inner"):
             return None
@@ -134,8 +134,8 @@ class ObservedCgroups:
 
     def number(self, path: str, file: str) -> int:
         """A value as last seen; 0 where it is not known, or not a number."""
-        known = self.by_path.get(path)
-        content = "" if known is None else known.files.get(file, "")
+        cgroup = self.by_path.get(path)
+        content = "" if cgroup is None else cgroup.files.get(file, "")
         return int(content) if content.isdigit() else 0
 
     def apply_observation(self, seen: NodeReading, now: float) -> ObservationUpdate:
@@ -156,15 +156,17 @@ class ObservedCgroups:
 
     def forget(self, path: str) -> list[str]:
         """Forget a cgroup that was removed; all that went with it."""
-        known = self.by_path.get(path)
+        cgroup = self.by_path.get(path)
         removed = (
-            list(self.pod_cgroup_paths(path)) if known is not None and known.pod == path else [path]
+            list(self.pod_cgroup_paths(path))
+            if cgroup is not None and cgroup.pod == path
+            else [path]
         )
         for each in removed:
             self.by_path.pop(each, None)
         self.pods.pop(path, None)
-        if known is not None and known.pod in self.pods:
-            self.pods[known.pod].discard(path)
+        if cgroup is not None and cgroup.pod in self.pods:
+            self.pods[cgroup.pod].discard(path)
         return removed
 
     def _add(self, path: str, identity: int, files: dict[str, str], now: float) -> bool:

@@ -107,29 +107,29 @@ def _grant(name: str, text: str, given: _NodePolicy) -> dict[str, Any]:
     if name not in _ANNOTATIONS:
         raise InputError("there is no such annotation", hint=_suggestion(name))
     field, path, is_weaker = _ANNOTATIONS[name]
-    asked = decode_text_value(CONFIG_FIELDS[path], text)
-    if field == "reservation" and asked != "None" and not given.knows_policy:
+    value = decode_text_value(CONFIG_FIELDS[path], text)
+    if field == "reservation" and value != "None" and not given.knows_policy:
         assert given.settings is not None
         raise InputError(f"Kubernetes {given.settings.release} knows only None beside its own")
-    if not given.may_have_more and not is_weaker(asked, given):
+    if not given.may_have_more and not is_weaker(value, given):
         raise InputError(
             f"{text} is more than the node's policy gives",
             hint="allowNamespaces of the agent's configuration may grant it",
         )
-    return {field: asked}
+    return {field: value}
 
 
-def _observes(asked: str, given: _NodePolicy) -> bool:
-    return asked in ("observe", given.mode)
+def _observes(value: str, given: _NodePolicy) -> bool:
+    return value in ("observe", given.mode)
 
 
-def _throttles_later(asked: float, given: _NodePolicy) -> bool:
+def _throttles_later(value: float, given: _NodePolicy) -> bool:
     # Without a factor nothing is throttled, so any factor but 1 throttles earlier.
-    return asked == 1 or (given.factor is not None and asked >= given.factor)
+    return value == 1 or (given.factor is not None and value >= given.factor)
 
 
-def _reserves_less(asked: str, given: _NodePolicy) -> bool:
-    return _POLICIES.index(asked) <= _POLICIES.index(given.policy)
+def _reserves_less(value: str, given: _NodePolicy) -> bool:
+    return _POLICIES.index(value) <= _POLICIES.index(given.policy)
 
 
 _ANNOTATIONS: Final[dict[str, tuple[str, ConfigPath, Callable[[Any, _NodePolicy], bool]]]] = {

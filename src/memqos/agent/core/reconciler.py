@@ -78,8 +78,8 @@ class Reconciler:
         # First, as it may raise: then nothing has changed.
         bindings = self._make_bindings(planner, cgroups)
         self.observed = cgroups
-        for known in self.observed.by_path.values():
-            known.expected = {}
+        for cgroup in self.observed.by_path.values():
+            cgroup.expected = {}
         self._set_planner(planner, bindings, now)
         self.drift.reconfigure(self.node_intent, self.configuration.fight)
         if self.drift.unconfirmed_since is not None:
@@ -155,18 +155,20 @@ class Reconciler:
 
     def note_limit_write(self, path: str, now: float) -> None:
         """Somebody has written memory.max of a container: as a rule a kubelet that resizes it."""
-        known = self.observed.by_path.get(path)
+        cgroup = self.observed.by_path.get(path)
         if (
-            known is None
-            or known.pod is None
-            or now - known.first_seen < self.configuration.fight.grace
+            cgroup is None
+            or cgroup.pod is None
+            or now - cgroup.first_seen < self.configuration.fight.grace
         ):
             return  # the runtime sets all files of a container that it creates
         # Not a resize by itself: a runtime writes all files at every update, also at those that
         # memqos asks for. Repeated writes are looked at once a second.
-        looked = self._limit_writes.get(known.pod, float("-inf"))
-        self.schedule.schedule_pod(known.pod, now if now - looked >= RECHECK else now + RECHECK)
-        self._limit_writes[known.pod] = now
+        last_write = self._limit_writes.get(cgroup.pod, float("-inf"))
+        self.schedule.schedule_pod(
+            cgroup.pod, now if now - last_write >= RECHECK else now + RECHECK
+        )
+        self._limit_writes[cgroup.pod] = now
 
     def request_confirmation(self, now: float) -> None:
         """Have the kubelet asked for its configuration once more, unless it is being asked."""
@@ -246,7 +248,7 @@ class Reconciler:
         tree |= {each.path: each for each in self.node_intent.parent_cgroups}
         if self._due.is_full:
             tree |= {each.path: each for each in self.node_intent.reserved}
-        known, names = self.observed.by_path, self.planner.names
+        names = self.planner.names
         paths = [each for path in tree for each in (path, inner(path))]
         files = self.observed.files_of(paths)
         compared = compare(Tree(tree), files, names, self.planner.page_size).changes
@@ -259,7 +261,7 @@ class Reconciler:
         )
         if self.drift.unconfirmed_since is not None and self.schedule.confirm_at is None:
             self.schedule.confirm_at = now
-        identities = {path: each.identity for path, each in known.items()}
+        identities = {path: each.identity for path, each in self.observed.by_path.items()}
         return steps_of(self._selection.changes, identities, self.node_intent.kubelet_managed)
 
     def due_restores(self, undo_entries: UndoEntries, now: float) -> tuple[UndoEntry, ...]:
@@ -296,9 +298,9 @@ class Reconciler:
 
     def _update_observed(self, seen: NodeReading, now: float) -> set[str]:
         """Bring what is known up to date; the pods that this is about."""
-        looked = list(self.observed.pods) if self._due.is_full else self._due_pods
+        pods = list(self.observed.pods) if self._due.is_full else self._due_pods
         read = [*self.planner.names.levels]
-        for pod in looked:
+        for pod in pods:
             read += self.observed.pod_cgroup_paths(pod)
         for path in read:
             if path not in seen.cgroups and path in self.observed:
@@ -318,9 +320,9 @@ class Reconciler:
         }
         if self._unknown:
             self.schedule.schedule_refetch(now)
-        if new or self._due.is_full or any(pod not in self.node_intent.by_path for pod in looked):
+        if new or self._due.is_full or any(pod not in self.node_intent.by_path for pod in pods):
             self.node_intent.invalidate_reservations()
-        return set(self.observed.pods if self._due.is_full else looked)
+        return set(self.observed.pods if self._due.is_full else pods)
 
     def _note_new_cgroup(self, path: str, now: float) -> None:
         pod = self.observed.pod_of(path)
@@ -335,8 +337,10 @@ class Reconciler:
 
     def _is_known(self, path: str) -> bool:
         """Whether the source knows a cgroup, or it was removed."""
-        known = self.observed.by_path.get(path)
-        return known is None or known.pod is None or self.node_intent.knows_cgroup(path, known.pod)
+        cgroup = self.observed.by_path.get(path)
+        return (
+            cgroup is None or cgroup.pod is None or self.node_intent.knows_cgroup(path, cgroup.pod)
+        )
 
     def _restorable_paths(self) -> Iterator[str]:
         """The cgroups, of those looked at, that memqos does not write to."""

@@ -31,12 +31,12 @@ class Restores:
         """What is to be restored now, in cgroups that are not written to."""
         entries: list[UndoEntry] = []
         for path in paths if undo_entries else ():
-            known = self._observed.by_path.get(path)
-            if known is None:
+            cgroup = self._observed.by_path.get(path)
+            if cgroup is None:
                 continue
-            for file, found in known.files.items():
+            for file, found in cgroup.files.items():
                 entry = (
-                    undo_entries.get((path, file, known.identity))
+                    undo_entries.get((path, file, cgroup.identity))
                     if file in WRITABLE_FILES
                     else None
                 )
@@ -58,11 +58,11 @@ class Restores:
         for result in done.results:
             path, file = result.change.path, result.change.file
             self._report.restores[file, result.outcome] += 1
-            known, pod = self._observed.by_path.get(path), self._observed.pod_of(path)
-            if result.outcome == "written" and known is not None:
+            cgroup, pod = self._observed.by_path.get(path), self._observed.pod_of(path)
+            if result.outcome == "written" and cgroup is not None:
                 # Another mapping: views that were published keep the old one.
-                known.files = {**known.files, file: result.change.new}
-                known.expected.pop(file, None)
+                cgroup.files = {**cgroup.files, file: result.change.new}
+                cgroup.expected.pop(file, None)
                 self._schedule.backoff.clear(path)
                 report_write(self._report, result.change, result.change.new, now, "given back")
             elif result.outcome not in ("written", "gone", "overtaken"):
