@@ -25,6 +25,7 @@ from memqos.agent.sampler import Sampler
 from memqos.agent.state import AgentStatus, AgentView, EventCounts
 from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.pod_sources import PodSource
+from memqos.converge.rollback import RollbackResult
 from memqos.errors import MemqosError
 from memqos.host.machine import Roots
 from memqos.kube.pod import Pod
@@ -273,6 +274,10 @@ class SteppedNode:
         """The agent is gone, and its locks with it."""
         self.reader.close()
         self.writer.close()
+
+    def roll_back(self) -> RollbackResult:
+        """Put back all that was there before the agent wrote."""
+        return self.writer.restore_all()
 
     # The node's own doing.
 

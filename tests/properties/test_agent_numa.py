@@ -197,7 +197,7 @@ class Node(RuleBasedStateMachine):
                 self.bed.wait(130)
                 self.is_as_assigned()
                 self.is_as_planned_from_scratch()
-                self.bed.writer.restore_all()
+                self.bed.roll_back()
                 assert self.bound() == self.theirs
                 self.leaves_nothing_behind()
         finally:

@@ -432,7 +432,7 @@ class TestItsLife:
         bed.start()
         bed.settle()
         assert bed.kernel.contents() == after
-        bed.writer.restore_all()
+        bed.roll_back()
         assert bed.kernel.contents() == before
         assert bed.mi(pod_path(pod), LOW) == 0
 
@@ -460,7 +460,7 @@ class TestItsLife:
         bed.settle()
         journal = bed.folder / "run" / "journal"
         assert journal.stat().st_size < 2_000_000
-        bed.writer.restore_all()
+        bed.roll_back()
         assert bed.mi(pod_path(stays), LOW) == 0
         assert bed.mi(KUBEPODS, LOW) == 0
 

@@ -84,7 +84,7 @@ class TestAValueChangedByOthers:
     def test_may_be_taken_back_to_what_the_others_wrote(self, bed: Watched) -> None:
         bed.kernel.set(bed.container, HIGH, str(200 * MI))
         bed.wait(61)
-        bed.writer.restore_all()
+        bed.roll_back()
         assert bed.mi(bed.container, HIGH) == 200
 
 

@@ -384,10 +384,10 @@ class TestABindingThatOthersChange:
         pod = bed.run_pod(full("g1"))
         self.start_processes(bed, pod)
         bed.settle()
-        results = bed.writer.restore_all().results
+        results = bed.roll_back().results
         assert bound(bed, pod) == ["0-3"]
         assert {result.outcome for result in results} == {"written"}
-        assert bed.writer.restore_all().results == ()
+        assert bed.roll_back().results == ()
 
     def test_of_others_is_taken_away_as_far_as_processes_let_go(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", 64, 128))
@@ -426,7 +426,7 @@ class TestABindingThatOthersChange:
         bed.kernel.set(container_paths(pod)[0], MEMS, "1,3")
         bed.settle()
         assert bound(bed, pod) == ["0"]
-        bed.writer.restore_all()
+        bed.roll_back()
         assert bound(bed, pod) == ["1,3"]
 
 

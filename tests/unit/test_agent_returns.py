@@ -83,7 +83,7 @@ def test_a_pod_that_asks_to_be_observed_has_its_values_back(node: Node) -> None:
     node.annotate({})
     node.wait(61)
     assert node.mi(node.container, HIGH) == 96
-    node.writer.restore_all()
+    node.roll_back()
     assert node.kernel.contents() == node.before
 
 
