@@ -449,8 +449,8 @@ class TestWhatItTells:
         status = replace(view.status, is_complete=True)
         now = status.passed_at
         assert replace(view, status=status).readiness_problem() is None
-        failing = replace(status.failed("too deep", now + 1), passed_at=now + 200)
-        view = replace(view, status=failing.failed("too deep", now + 100))
+        failing = replace(status.with_failure("too deep", now + 1), passed_at=now + 200)
+        view = replace(view, status=failing.with_failure("too deep", now + 100))
         assert view.readiness_problem() == "too deep"
         assert "memqos_last_resync_successful 0\n" in self.text(view)
         assert view.health_problem(now + 181) is None

@@ -348,7 +348,7 @@ class Agent:
             self.core.report.errors[kind] += 1
         else:
             self.core.report.log_error(kind, why)
-        self._status = self._status.failed(why, self._clock())
+        self._status = self._status.with_failure(why, self._clock())
 
     def _reload(self, now: float) -> None:
         """A configuration that cannot be read, or cannot be used, changes nothing."""

@@ -40,7 +40,7 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     journal_fault: str | None = None
     """Why the journal lacks what was done last."""
 
-    def failed(self, why: str, now: float) -> "AgentStatus":
+    def with_failure(self, why: str, now: float) -> "AgentStatus":
         """The same after a pass that failed."""
         since = now if self.failing is None else self.failing_since
         return msgspec.structs.replace(self, failing=why, failing_since=since)

@@ -92,12 +92,12 @@ class IntentPlanner:
         try:
             return self._plan_intent(pod, key)
         except InputError as error:
-            return _unplanned(pod, key, str(error))
+            return _unresolved_intent(pod, key, str(error))
 
     def _plan_intent(self, pod: Pod, key: str) -> PodIntent:
         plan, invalid = self._plan(pod)
         if plan is None:
-            return _unplanned(pod, key, invalid)
+            return _unresolved_intent(pod, key, invalid)
         uid = cgroup_uid(pod)
         path = None if uid is None else self.names.pod(uid, plan.qos)
         if self.configuration.mode_of(pod) is None:
@@ -194,7 +194,7 @@ class IntentPlanner:
         return self.node_settings.settings.page_size
 
 
-def _unplanned(pod: Pod, key: str, why: str) -> PodIntent:
+def _unresolved_intent(pod: Pod, key: str, why: str) -> PodIntent:
     """A pod that no cgroup can be planned for, and so none is written to."""
     return PodIntent(pod=pod, key=key, mode=None, unresolved=(Unresolved(key, None, why),))
 
