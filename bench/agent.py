@@ -19,7 +19,7 @@ from tests.fakes.agent import SteppedNode, a_pod, container_paths, pod_path
 
 from memqos.agent.configuration import PodSourceConfig
 from memqos.agent.core.node_guard import NodeGuard
-from memqos.agent.core.reconciler import READ_FILES
+from memqos.agent.core.observed import READ_FILES
 from memqos.agent.events import EventLog
 from memqos.agent.loop import Agent
 from memqos.agent.pod_source import agent_pod_source
@@ -148,7 +148,7 @@ def serve(folder: Path) -> None:
         state_socket=str(folder / "state.sock"),
         jitter=0.1,
     )
-    bed.node.source = agent_pod_source(bed.configuration.pods)
+    bed.reader.source = agent_pod_source(bed.configuration.pods)
 
     class Quiet(EventLog):
         def write(self, events: Any) -> None:
@@ -163,12 +163,13 @@ def serve(folder: Path) -> None:
 
     async def run() -> int:
         return await Agent(
-            bed.node,
-            lambda: bed.configuration,
-            Quiet("json"),
-            ServiceNotifier({}),
-            "bench",
-            sampler,
+            bed.reader,
+            bed.writer,
+            load=lambda: bed.configuration,
+            log=Quiet("json"),
+            service=ServiceNotifier({}),
+            version="bench",
+            sampler=sampler,
         ).run()
 
     asyncio.run(run())

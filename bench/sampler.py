@@ -32,13 +32,13 @@ def report() -> Iterator[str]:
     """Two minutes of samples, as an agent takes them, without the time between."""
     with memory_folder() as folder:
         bed, guard = SteppedNode(folder), NodeGuard()
-        bed.core = build_reconciler(bed.node, bed.now, guard)
+        bed.core = build_reconciler(bed.reader, bed.writer, bed.now, guard)
         for number in range(PODS):
             pod = a_pod(f"p{number}", containers=("a", "b"))
             bed.pods.manifests[f"p{number}"] = pod
             for path in (pod_path(pod), *container_paths(pod)):
                 bed.kernel.make(path, FILES)
-        run_pass(bed.core, bed.node, lambda: bed.now)
+        run_pass(bed.core, bed.reader, bed.writer, lambda: bed.now)
         clock = RecordClock(uptime=lambda: bed.now, wall=lambda: bed.now)
         sampler = Sampler(
             bed.kernel,

@@ -76,14 +76,19 @@ class Node(SteppedNode):
             guard=GuardConfig(interval=0.05),
             recorder=RecorderConfig(folder=str(folder / "records"), containers=16),
         )
-        self.node.source = agent_pod_source(self.configuration.pods)
+        self.reader.source = agent_pod_source(self.configuration.pods)
         self.dice = dice
-        self.look = self.node.read_cgroups
+        self.look = self.reader.read_cgroups
         self.sampler, _ = sampler_of(self.configuration, self.kernel, str(folder / "proc"))
         self.lines = (folder / "log").open("w", encoding="utf-8")
-        log = EventLog("json", stream=self.lines)
         self.agent = Agent(
-            self.node, lambda: self.configuration, log, ServiceNotifier({}), "0.0", self.sampler
+            self.reader,
+            self.writer,
+            load=lambda: self.configuration,
+            log=EventLog("json", stream=self.lines),
+            service=ServiceNotifier({}),
+            version="0.0",
+            sampler=self.sampler,
         )
 
     # Pods.
@@ -126,8 +131,8 @@ class Node(SteppedNode):
         )
 
     def has_forgotten(self) -> bool:
-        core = self.agent.status.core
-        known = core.node_intent.intents, core.observed.pods, core.pending, self.sampler.containers
+        node = self.agent.view.node
+        known = node.pods, node.observed_pods, node.pending, self.sampler.containers
         return not any(known) and self.mi(LEVELS[0], LOW) == 0
 
     # What goes wrong.
@@ -148,13 +153,13 @@ class Node(SteppedNode):
                 raise failure
             return self.look(scope)
 
-        self.node.read_cgroups = look  # type: ignore[method-assign]
+        self.reader.read_cgroups = look  # type: ignore[method-assign]
 
     def mend_things(self) -> None:
         self.kernel.refusals.clear()
         os.fsync = FSYNC
         (self.manifests / "broken.json").unlink()
-        self.node.read_cgroups = self.look  # type: ignore[method-assign]
+        self.reader.read_cgroups = self.look  # type: ignore[method-assign]
 
     # Those who ask.
 
@@ -172,7 +177,7 @@ class Node(SteppedNode):
             return str(json.loads(log.readline())["metrics"])
 
     def errors(self) -> int:
-        return sum(self.agent.status.core.report.errors.values())
+        return sum(self.agent.view.node.counts.errors.values())
 
 
 async def soak(node: Node, bounds: Bounds, each: Callable[[Node], None]) -> list[Footprint]:
@@ -189,14 +194,14 @@ async def soak(node: Node, bounds: Bounds, each: Callable[[Node], None]) -> list
         await eventually_on_loop(what, look)
 
     try:
-        await wait("it is ready", lambda: node.agent.status.is_complete)
+        await wait("it is ready", lambda: node.agent.view.status.is_complete)
         while len(prints) < bounds.rounds and (
             len(prints) < bounds.fewest or time.monotonic() < end
         ):
             await _round(node, bounds, len(prints), wait)
             each(node)
             prints.append(footprint())
-        assert node.agent.status.readiness_problem() is None
+        assert node.agent.view.readiness_problem() is None
     finally:
         node.agent.stop()
         await running
@@ -222,9 +227,9 @@ async def _round(node: Node, bounds: Bounds, number: int, wait: Any) -> None:
     node.drift(paths)
     node.mend_things()
     # What has failed is tried again later and later: a reload has it tried at once.
-    reloaded = node.agent.status.reloaded
+    reloaded = node.agent.view.status.reloaded
     node.agent.reload()
-    await wait("it is reloaded", lambda: node.agent.status.reloaded != reloaded)
+    await wait("it is reloaded", lambda: node.agent.view.status.reloaded != reloaded)
     await wait("all is as planned", functools.partial(node.is_converged, pods))
     assert b"memqos_desired_bytes{" in await node.ask("/metrics")
     for pod in pods:

@@ -7,6 +7,7 @@ admission, a pod that does not fit) are values and live beside the rule that yie
     ├── InputError          a file, document or field that cannot be read as what it claims to be
     ├── UnsupportedRelease  a Kubernetes release or feature gate memqos has no facts about
     ├── WriteRefused        the kernel, systemd or the runtime refused a value
+    ├── JournalError        a journal that cannot be read or written, or is another tree's
     └── Unreachable         a socket, endpoint or file system that does not answer
 """
 
@@ -94,6 +95,10 @@ class WriteRefused(MemqosError):
     @property
     def where(self) -> str:
         return self.path
+
+
+class JournalError(MemqosError):
+    """A journal of prior values that cannot be read or written, or is of another cgroup tree."""
 
 
 class Unreachable(MemqosError):

@@ -15,10 +15,17 @@ from tests.fakes.machine import put
 
 from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.report import LogEvent
+from memqos.agent.core.view import node_view
+from memqos.agent.kernel_counters import CgroupCounters
 from memqos.agent.loop import Agent
-from memqos.agent.node_writer import NodeWriter, new_kubelet_executor
+from memqos.agent.node_reader import NodeReader, new_kubelet_executor
+from memqos.agent.node_writer import NodeWriter
 from memqos.agent.reconcile import build_reconciler, note_kubelet_reply, reconfigure, run_pass
+from memqos.agent.sampler import Sampler
+from memqos.agent.state import AgentStatus, AgentView, EventCounts
 from memqos.converge.direct_driver import DirectDriver
+from memqos.converge.pod_sources import PodSource
+from memqos.converge.rollback import RollbackResult
 from memqos.errors import MemqosError
 from memqos.host.machine import Roots
 from memqos.kube.pod import Pod
@@ -140,7 +147,7 @@ async def run_until(agent: Agent, *script: Callable[[], object]) -> int:
     return running.result()
 
 
-class FakePodSource:
+class FakePodSource(PodSource):
     """A source that tells what it is told to."""
 
     def __init__(self) -> None:
@@ -233,18 +240,20 @@ class SteppedNode:
         self.configuration = AgentConfiguration(
             cgroup_root=self.kernel.root, journal=str(self.folder / "run"), **options
         )
-        self.node = NodeWriter(
+        roots = Roots(**{name: str(self.folder / name) for name in ("proc", "sys", "kubelet")})
+        driver = DirectDriver(self.kernel, PATIENCE)
+        self.writer = NodeWriter(self.configuration, self.kernel, roots=roots, driver=driver)
+        self.reader = NodeReader(
             self.configuration,
-            Roots(**{name: str(self.folder / name) for name in ("proc", "sys", "kubelet")}),
             self.kernel,
-            DirectDriver(self.kernel, PATIENCE),
-            lambda: self.now,
-            self.new_asker,
+            roots=roots,
+            clock=lambda: self.now,
+            new_executor=self.new_asker,
         )
         if not self.configuration.pods.cluster and self.configuration.pods.kubelet is None:
-            self.node.source = self.pods
+            self.reader.source = self.pods
         self.prepare()
-        self.core = build_reconciler(self.node, self.now)
+        self.core = build_reconciler(self.reader, self.writer, self.now)
 
     def new_asker(self) -> Executor:
         """Who asks the kubelet."""
@@ -255,14 +264,20 @@ class SteppedNode:
 
     def reload(self, **options: Any) -> None:
         self.configuration = msgspec.structs.replace(self.configuration, **options)
-        source = self.node.source
-        self.node.configure(self.configuration)
-        self.node.source = source
-        reconfigure(self.core, self.node, self.now)
+        source = self.reader.source
+        self.reader.configure(self.configuration)
+        self.writer.configure(self.configuration)
+        self.reader.source = source
+        reconfigure(self.core, self.reader, self.writer, self.now)
 
     def crash(self) -> None:
         """The agent is gone, and its locks with it."""
-        self.node.close()
+        self.reader.close()
+        self.writer.close()
+
+    def roll_back(self) -> RollbackResult:
+        """Put back all that was there before the agent wrote."""
+        return self.writer.restore_all()
 
     # The node's own doing.
 
@@ -288,7 +303,7 @@ class SteppedNode:
         """One pass, if something is due."""
         if self.core.schedule.due_at > self.now:
             return False
-        run_pass(self.core, self.node, lambda: self.now)
+        run_pass(self.core, self.reader, self.writer, lambda: self.now)
         self.events += self.core.report.take_log_events()
         return True
 
@@ -305,7 +320,7 @@ class SteppedNode:
         while (due_at := min(self.core.schedule.due_at, self.asker.due_at)) <= end:
             self.now = max(self.now, due_at)
             if self.asker.deliver():
-                note_kubelet_reply(self.core, self.node, self.now)
+                note_kubelet_reply(self.core, self.reader, self.now)
             self.settle()
         self.now = end
 
@@ -322,6 +337,25 @@ class SteppedNode:
 
     def log_events(self, words: str) -> list[LogEvent]:
         return [event for event in self.events if words in event.what]
+
+
+def view_of(
+    node: SteppedNode,
+    sampler: Sampler | None = None,
+    *,
+    counters: Mapping[str, CgroupCounters] | None = None,
+    events: EventCounts | None = None,
+    **status: Any,
+) -> AgentView:
+    """What an agent would publish of a node now."""
+    known = {"version": "1.0", "passed_at": node.now, "reloaded": 1.7e9, **status}
+    return AgentView(
+        status=AgentStatus(**known),
+        node=node_view(node.core),
+        counters=counters or {},
+        sampler=None if sampler is None else sampler.view(),
+        events=events,
+    )
 
 
 class Threaded(SteppedNode):

@@ -42,7 +42,7 @@ class ScriptedSettings(SettingsSource):
     """What the agent learns of a scripted kubelet: nothing new while that does not answer."""
 
     def __init__(self, node: "NodeWithKubelet") -> None:
-        super().__init__(node.node.fs, node.node.roots)
+        super().__init__(node.reader.fs, node.reader.roots)
         self._node = node
         self._answer = node.settings
         self._is_due = True
@@ -63,7 +63,7 @@ class ScriptedSettings(SettingsSource):
             self._answer, self._is_due = self._node.settings, False
         info = NodeSystemInfo(kubelet_version=f"v1.{self._answer.minor}.0")
         facts = facts_of_machine(
-            read_machine(self._node.node.roots),
+            read_machine(self._node.reader.roots),
             KubeletFile("configz", self._answer.configuration.encode()),
             None,
             Node(status=NodeStatus(node_info=info)),
@@ -118,8 +118,8 @@ class NodeWithKubelet(SteppedNode):
         self.answers_at = self.scripted.answers_at
 
     def prepare(self) -> None:
-        self.node.settings_source = ScriptedSettings(self)
-        self.node.read_restart_markers = self._restart_markers  # type: ignore[method-assign]
+        self.reader.settings_source = ScriptedSettings(self)
+        self.reader.read_restart_markers = self._restart_markers  # type: ignore[method-assign]
 
     def _restart_markers(self) -> RestartMarkers:
         return RestartMarkers(1, self.starts if self.restart_visible else 1)

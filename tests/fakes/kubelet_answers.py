@@ -36,11 +36,11 @@ class NodeWithRealSources(NodeWithKubelet):
 
     def prepare(self) -> None:
         super().prepare()
-        self.node.settings_source = SettingsSource(
-            self.node.fs, self.node.roots, lambda: self.now, self.asker.submit
+        self.reader.settings_source = SettingsSource(
+            self.reader.fs, self.reader.roots, lambda: self.now, self.asker.submit
         )
-        self.node.node_settings = lambda: self.node.settings_source.resolve(  # type: ignore[method-assign]
-            self.node.configuration,
+        self.reader.node_settings = lambda: self.reader.settings_source.resolve(  # type: ignore[method-assign]
+            self.reader.configuration,
             Node(status=NodeStatus(node_info=NodeSystemInfo(kubelet_version=self._node_version()))),
             KubeletEndpoint(URL),
         )

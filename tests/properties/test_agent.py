@@ -330,7 +330,7 @@ class Node(RuleBasedStateMachine):
         assert tuple(self.bed.mi(path, file) for file in FILES) == expected
 
     def can_be_taken_back(self) -> None:
-        self.bed.node.restore_all()
+        self.bed.roll_back()
         self.are_as_others_left_them(*self.paths())
 
 

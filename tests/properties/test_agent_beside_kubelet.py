@@ -138,7 +138,7 @@ class Node(RuleBasedStateMachine):
 
     def rolls_back_to_the_kubelet(self) -> None:
         before = {file: self.bed.read(*file) for file in ABOVE}
-        self.bed.node.restore_all()
+        self.bed.roll_back()
         kept = self.bed.scripted.sums()
         for file in ABOVE:
             found = self.bed.read(*file)

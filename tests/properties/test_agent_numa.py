@@ -196,7 +196,7 @@ class Node(RuleBasedStateMachine):
                 self.bed.wait(130)
                 self.is_as_assigned()
                 self.is_as_planned_from_scratch()
-                self.bed.node.restore_all()
+                self.bed.roll_back()
                 assert self.bound() == self.theirs
                 self.leaves_nothing_behind()
         finally:
@@ -241,7 +241,7 @@ class Node(RuleBasedStateMachine):
 
     def planned(self) -> NodePlan:
         observation = observe_live(
-            self.bed.pods, PLAN_FILES, below=("/kubepods",), roots=self.bed.node.roots
+            self.bed.pods, PLAN_FILES, below=("/kubepods",), roots=self.bed.reader.roots
         )
         return plan_observation(
             observation, PlanOptions(release="1.38", gates=GATES, numa="allocate")

@@ -44,12 +44,12 @@ def any_samples(draw: st.DrawFn) -> list[GuardSample]:
         at += draw(st.floats(0.01, 100))
         samples.append(
             GuardSample(
-                at,
-                draw(st.integers(0, 10_000)),
-                draw(st.integers(0, 8192)) * MI,
-                draw(st.integers(0, 8192)) * MI,
-                draw(st.sampled_from([0, 64 * MI])),
-                draw(st.none() | st.integers(0, 100 * SECOND)),
+                at=at,
+                high_events=draw(st.integers(0, 10_000)),
+                current=draw(st.integers(0, 8192)) * MI,
+                unreclaimable=draw(st.integers(0, 8192)) * MI,
+                swap_room=draw(st.sampled_from([0, 64 * MI])),
+                full=draw(st.none() | st.integers(0, 100 * SECOND)),
             )
         )
     return samples
@@ -127,7 +127,13 @@ class Container:
             self.full += int(seconds * 0.6 * SECOND)
         holds = min(wants, self.high) if self.high is not None else wants
         sample = GuardSample(
-            self.at, self.events, holds, holds, swap_room, self.full, high=self.high
+            at=self.at,
+            high_events=self.events,
+            current=holds,
+            unreclaimable=holds,
+            swap_room=swap_room,
+            full=self.full,
+            high=self.high,
         )
         self.watch, decision = decide_step(self.watch, sample, self.limits, self.tuning)
         self.high = decision.high

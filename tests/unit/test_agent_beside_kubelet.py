@@ -221,7 +221,7 @@ class TestRollback:
         bed.restart()
         bed.wait(STARTING + 2)
         assert bed.mi(KUBEPODS, MIN) == 164
-        bed.node.restore_all()
+        bed.roll_back()
         assert above(bed) == [164, 64, 0, 64]
 
     def test_never_restores_a_hole_that_was_there_when_the_agent_was_started(
@@ -233,7 +233,7 @@ class TestRollback:
         bed.start(release=None)
         bed.wait(STARTING + 2)
         assert above(bed) == [164, 64, 0, 64]
-        bed.node.restore_all()
+        bed.roll_back()
         assert above(bed) == [164, 64, 0, 64]
 
     def test_leaves_to_a_kubelet_what_it_keeps_since_its_gate_is_on(self, folder: Path) -> None:
@@ -243,7 +243,7 @@ class TestRollback:
         assert bed.mi(KUBEPODS, MIN) == 100  # the same sum, by either
         bed.restart(TIERED)
         bed.wait(STARTING + 2)
-        bed.node.restore_all()
+        bed.roll_back()
         assert bed.mi(KUBEPODS, MIN) == 100
 
 
@@ -387,7 +387,7 @@ class TestRecordsOfWhatTheKubeletKeeps:
         assert bed.mi(KUBEPODS, MIN) == 100
         bed.start(release=None, **OWN)
         bed.wait(70)
-        bed.node.restore_all()
+        bed.roll_back()
         assert bed.mi(KUBEPODS, MIN) == 100
 
     def test_survive_an_agent_that_is_turned_to_observe_in_doubt(

@@ -32,7 +32,7 @@ from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import PodSourceConfig
 from memqos.agent.configuration.sources import load_configuration
-from memqos.agent.pod_source import agent_pod_source, cluster_source, node_of, stop_source
+from memqos.agent.pod_source import agent_pod_source
 from memqos.agent.reconcile import note_kubelet_reply
 from memqos.errors import InputError
 from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
@@ -60,7 +60,7 @@ def test_pods_are_those_of_its_node_and_changes_are_reported(server: FakeApiServ
         assert changed.wait(PATIENCE)
         assert sorted(each.metadata.name or "" for each in source.pods()) == ["here", "new"]
     finally:
-        stop_source(source)
+        source.stop()
 
 
 def test_a_cluster_takes_the_place_of_the_default_folder(tmp_path: Path) -> None:
@@ -141,9 +141,9 @@ class Node:
 
     def tell(self, node: dict[str, Any]) -> None:
         """The Node changes, and the agent hears of it."""
-        before = node_of(self.bed.node.source)
+        before = self.bed.reader.source.node()
         self.server.stores["nodes"].put(node)
-        eventually("the agent hears of it", lambda: node_of(self.bed.node.source) != before)
+        eventually("the agent hears of it", lambda: self.bed.reader.source.node() != before)
         self.bed.core.schedule.schedule_fetch(self.bed.now)
         self.bed.wait(5)
 
@@ -205,13 +205,12 @@ class TestTheNode:
     def test_that_is_not_heard_of_any_more_is_reported_and_keeps_its_values(
         self, folder: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memqos.agent.pod_source._SILENT", 0.0)
+        monkeypatch.setattr("memqos.converge.cluster_node._SILENT", 0.0)
         node = Node(folder, server, a_node("2972Mi"))
         before = node.high()
-        source = cluster_source(node.bed.node.source)
-        assert source is not None
+        source = node.bed.reader.source
         server.stopping = True
-        eventually("the server is missed", lambda: source.fault is not None)
+        eventually("the server is missed", lambda: source.stale_reason is not None)
         node.bed.wait(130)
         assert node.bed.core.report.errors["source"] >= 1
         assert node.high() == before
@@ -314,7 +313,7 @@ class TestItsKubelet:
     ) -> None:
         with fake_kubelet({"/configz": self.CONFIGZ}, identity) as kubelet:
             bed = self.node(folder, server, kubelet, identity, monkeypatch).bed
-            grounds = bed.node.settings_source
+            grounds = bed.reader.settings_source
 
             def is_fresh_after(seconds: float) -> bool:
                 bed.wait(seconds)
@@ -358,15 +357,15 @@ class TestItsKubelet:
             eventually("it is asked", lambda: kubelet.open == 1)
             assert "has not answered yet" in str(bed.core.planner.node_settings.doubt)
             server.pods.put(a_pod("new"))
-            eventually("the agent hears of it", lambda: len(bed.node.pods()) == 2)
+            eventually("the agent hears of it", lambda: len(bed.reader.source.pods()) == 2)
             bed.core.resync(bed.now)
             bed.settle()
             assert {pod.metadata.name for pod in bed.core.source_pods} == {"u1", "new"}
             assert bed.read(node.path, "memory.high") == "max"
             assert kubelet.open == len(kubelet.connections) == 1
             kubelet.hang_up()
-            eventually("that is an answer", bed.node.is_settings_due)
-            note_kubelet_reply(bed.core, bed.node, bed.now)
+            eventually("that is an answer", bed.reader.settings_source.is_due)
+            note_kubelet_reply(bed.core, bed.reader, bed.now)
             bed.settle()
             # What was read of its file holds while it is silent.
             assert node.high() == expected(3 * GI)

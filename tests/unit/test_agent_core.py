@@ -13,8 +13,7 @@ from tests.fakes.agent import KUBEPODS, LEVELS, MI, SteppedNode, a_pod, containe
 from tests.fakes.machine import deep_folder
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.observed import NodeReading
-from memqos.agent.core.reconciler import READ_FILES, ReadScope
+from memqos.agent.core.observed import READ_FILES, NodeReading, ReadScope
 from memqos.agent.core.schedule import POLL
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.pod_sources import CachedFilePods
@@ -354,7 +353,7 @@ class TestFailures:
     def test_one_broken_manifest_of_a_folder_does_not_hold_up_the_others(
         self, bed: SteppedNode, tmp_path: Path
     ) -> None:
-        bed.node.source = CachedFilePods([str(tmp_path)])
+        bed.reader.source = CachedFilePods([str(tmp_path)])
         first, second = a_pod("u1"), a_pod("u2")
         (tmp_path / "first.json").write_text(json.dumps(first))
         bed.run_pod(first)
@@ -426,16 +425,16 @@ class TestFailures:
     ) -> None:
         pod = bed.run_pod(a_pod("u1"))
         (container,) = container_paths(pod)
-        read = bed.node.read_cgroups
+        read = bed.reader.read_cgroups
 
         def read_then_replace(scope: ReadScope) -> NodeReading:
             reading = read(scope)
             bed.kernel.remove(container)
             bed.kernel.make(container)
-            bed.node.read_cgroups = read  # type: ignore[method-assign]
+            bed.reader.read_cgroups = read  # type: ignore[method-assign]
             return reading
 
-        bed.node.read_cgroups = read_then_replace  # type: ignore[method-assign]
+        bed.reader.read_cgroups = read_then_replace  # type: ignore[method-assign]
         bed.settle()
         assert bed.mi(container, HIGH) == 96
         assert bed.core.report.errors["write"] == 0
@@ -483,7 +482,7 @@ class TestItsLife:
         bed.start()
         bed.settle()
         assert bed.kernel.contents() == after
-        bed.node.restore_all()
+        bed.roll_back()
         assert bed.kernel.contents() == before
         assert bed.mi(pod_path(pod), LOW) == 0
 
@@ -511,7 +510,7 @@ class TestItsLife:
         bed.settle()
         journal = bed.folder / "run" / "journal"
         assert journal.stat().st_size < 2_000_000
-        bed.node.restore_all()
+        bed.roll_back()
         assert bed.mi(pod_path(stays), LOW) == 0
         assert bed.mi(KUBEPODS, LOW) == 0
 

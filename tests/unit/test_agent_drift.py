@@ -21,7 +21,7 @@ class Watched(SteppedNode):
 
     def __init__(self, folder: Path, **options: object) -> None:
         super().__init__(folder, **options)
-        self.node.read_restart_markers = lambda: self.signs  # type: ignore[method-assign]
+        self.reader.read_restart_markers = lambda: self.signs  # type: ignore[method-assign]
         self.pod = self.run_pod(a_pod("u1"))
         self.guaranteed = self.run_pod(a_pod("g1", 100, 100))
         self.path = pod_path(self.pod)
@@ -84,7 +84,7 @@ class TestAValueChangedByOthers:
     def test_may_be_taken_back_to_what_the_others_wrote(self, bed: Watched) -> None:
         bed.kernel.set(bed.container, HIGH, str(200 * MI))
         bed.wait(61)
-        bed.node.restore_all()
+        bed.roll_back()
         assert bed.mi(bed.container, HIGH) == 200
 
 
@@ -95,7 +95,7 @@ class TestWhoItWas:
         assert attribute_drift(facts)[0] == "daemon-reload"
         before = facts._replace(happened=RestartTimes(reload=99.0))
         assert attribute_drift(before)[0] == "cri-update"
-        plain = facts._replace(path="/kubepods/pod1/a", kubelet_wants=None)
+        plain = facts._replace(path="/kubepods/pod1/a", kubelet_value=None)
         assert attribute_drift(plain)[0] == "unknown"
 
     def test_the_kubelet_if_its_service_was_started_again(self, bed: Watched) -> None:

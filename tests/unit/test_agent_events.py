@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths, pod_path, run_until
+from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths, pod_path, run_until, view_of
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubeconfig import lead_to
 from tests.fakes.node import memory_folder
@@ -20,7 +20,6 @@ from memqos.agent.core.report import Announcement
 from memqos.agent.events import GATHER, Announcer, EventLog
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import metric_families
-from memqos.agent.state import AgentStatus
 from memqos.errors import MemqosError
 from memqos.host.sd_notify import ServiceNotifier
 from memqos.kube.events import PodEvent, clauses
@@ -159,7 +158,7 @@ class TestWhatIsAnnounced:
         assert line.what.endswith("; and 7495 more")
         assert len(line.what) < 1500
         assert [reason for reason, _ in announced(bed)].count("AnnotationIgnored") == 1
-        text = exposition(metric_families(AgentStatus(bed.core, "1.0", bed.now, 1.7e9))).decode()
+        text = exposition(metric_families(view_of(bed))).decode()
         assert 'memqos_annotations_refused{namespace="default",pod="u1"} 7500\n' in text
 
     def test_a_bad_annotation_again_when_it_is_back(self, folder: Path) -> None:
@@ -307,9 +306,13 @@ class InCluster:
         async def main() -> None:
             with self.lines.open("w", encoding="utf-8") as stream:
                 log = EventLog("json", stream=stream)
-                hand = self.bed.node
                 self.agent = Agent(
-                    hand, lambda: self.bed.configuration, log, ServiceNotifier({}), "0.0"
+                    self.bed.reader,
+                    self.bed.writer,
+                    load=lambda: self.bed.configuration,
+                    log=log,
+                    service=ServiceNotifier({}),
+                    version="0.0",
                 )
                 await run_until(self.agent, *script)
 
@@ -331,7 +334,7 @@ class InCluster:
         return [line["message"] for line in lines if line["level"] == "warning"]
 
     def metric(self, name: str) -> float:
-        found = {each.name: list(each.samples) for each in metric_families(self.agent.status)}
+        found = {each.name: list(each.samples) for each in metric_families(self.agent.view)}
         return found[name][0].value
 
 
@@ -347,7 +350,9 @@ class TestInACluster:
     def test_a_pod_is_told_what_was_done_to_it(self, folder: Path, server: FakeApiServer) -> None:
         node = InCluster(folder, server)
         node.start(a_pod("u1", namespace="shop"))
-        node.run(lambda: len(node.events()) == 2)
+        node.run(
+            lambda: len(node.events()) == 2, lambda: node.metric("memqos_events_sent_total") == 2
+        )
         events = node.events()
         assert events["MemoryProtected"]["note"] == (
             "kept while others are short of memory: memory.low 64Mi of the pod; "
@@ -364,7 +369,6 @@ class TestInACluster:
         }
         assert throttled["reportingController"] == "memqos.io/agent"
         assert throttled["reportingInstance"] == "node"
-        assert node.metric("memqos_events_sent_total") == 2
         assert node.metric("memqos_events_dropped_total") == 0
 
     def test_an_agent_that_observes_tells_nothing(
@@ -375,7 +379,7 @@ class TestInACluster:
         passes: list[float] = []
 
         def passed() -> bool:
-            at = node.agent.status.resynced
+            at = node.agent.view.status.resynced
             if at is not None and at not in passes:
                 passes.append(at)
             return len(passes) > 2
@@ -422,25 +426,25 @@ class TestInACluster:
         pod = a_pod("u1")
         node.start(pod)
         node.run(lambda: node.bed.kernel.read(container_paths(pod)[0], HIGH) == str(96 * MI))
-        assert node.bed.node.announcer is None
+        assert node.bed.reader.announcer is None
         assert not node.events()
 
     def test_turned_off_and_on_again_they_are_reported_again(
         self, folder: Path, server: FakeApiServer
     ) -> None:
-        hand = InCluster(folder, server).bed.node
-        found = [hand.announcer]
+        reader = InCluster(folder, server).bed.reader
+        found = [reader.announcer]
         for changed in ({"resync": 30.0}, {"events": False}, {"events": True}):
-            hand.configure(msgspec.structs.replace(hand.configuration, **changed))
-            found.append(hand.announcer)
+            reader.configure(msgspec.structs.replace(reader.configuration, **changed))
+            found.append(reader.announcer)
         first, same, none, again = found
         assert first is same is not None
         assert none is None
         assert again not in (None, first)
-        hand.close()
+        reader.close()
 
     def test_they_are_for_a_cluster(self, folder: Path, tmp_path: Path) -> None:
-        assert SteppedNode(folder).node.announcer is None
+        assert SteppedNode(folder).reader.announcer is None
         file = tmp_path / "memqos.yaml"
         head = "apiVersion: memqos.io/v1alpha1\nkind: AgentConfiguration\n"
         file.write_text(f"{head}events: false\n")

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -26,18 +27,20 @@ from tests.fakes.agent import (
     container_paths,
     pod_path,
     run_until,
+    view_of,
 )
 from tests.fakes.kubelet import SilentKubelet, silent_kubelet
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import PodSourceConfig
-from memqos.agent.core.reconciler import ReadScope
+from memqos.agent.core.observed import ReadScope
 from memqos.agent.events import EventLog
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import metric_families
 from memqos.agent.pod_source import agent_pod_source
+from memqos.agent.state import AgentView, agent_state
 from memqos.converge.records import IntentRecord
-from memqos.errors import InputError
+from memqos.errors import InputError, JournalError, MemqosError
 from memqos.host import durable
 from memqos.host.kubelet import NO_CREDENTIALS, KubeletEndpoint
 from memqos.host.sd_notify import ServiceNotifier
@@ -65,7 +68,7 @@ class Running:
             **{"pods": PodSourceConfig(files=(str(self.manifests),)), **options},
         )
         if self.bed.configuration.pods.files:
-            self.bed.node.source = agent_pod_source(self.bed.configuration.pods)
+            self.bed.reader.source = agent_pod_source(self.bed.configuration.pods)
         self.wanted = self.bed.configuration
         self.lines = folder / "log"
         self.stream = self.lines.open("w", encoding="utf-8")
@@ -97,7 +100,14 @@ class Running:
                 return self.wanted
 
             log = EventLog("json", stream=self.stream)
-            self.agent = Agent(self.bed.node, load, log, self.service, "0.0")
+            self.agent = Agent(
+                self.bed.reader,
+                self.bed.writer,
+                load=load,
+                log=log,
+                service=self.service,
+                version="0.0",
+            )
             return await run_until(self.agent, *script)
 
         try:
@@ -131,7 +141,7 @@ class TestEvents:
             return True
 
         node.run(
-            lambda: node.agent.status.is_complete,
+            lambda: node.agent.view.status.is_complete,
             start,
             lambda: node.low(container_paths(pod)[0]) == 64,
         )
@@ -156,7 +166,7 @@ class TestEvents:
             change,
             lambda: node.low(LEVELS[0]) == 32,
             leave,
-            lambda: not node.agent.status.core.node_intent.intents,
+            lambda: not node.agent.core.node_intent.intents,
         )
         # What is no longer told of is left as it is.
         assert node.low(pod_path(pod)) == 32
@@ -174,7 +184,7 @@ class TestEvents:
             return True
 
         node.run(
-            lambda: node.agent.status.is_complete,
+            lambda: node.agent.view.status.is_complete,
             start,
             lambda: node.bed.kernel.read(container_paths(pod)[0], LOW) == str(64 * MI),
         )
@@ -190,7 +200,7 @@ class TestItsLife:
             heard.extend(node.notifications())
             return "WATCHDOG=1" in heard
 
-        assert node.run(lambda: node.agent.status.is_complete, alive) == 0
+        assert node.run(lambda: node.agent.view.status.is_complete, alive) == 0
         assert any(each.startswith("READY=1") for each in heard)
 
     def test_a_bad_reload_keeps_the_running_configuration(self, folder: Path) -> None:
@@ -213,11 +223,11 @@ class TestItsLife:
         node.run(
             lambda: node.bed.mi(container_paths(pod)[0], HIGH) == 96,
             break_it,
-            lambda: node.agent.status.reload_fault is not None,
-            lambda: node.agent.status.core.configuration == good,
+            lambda: node.agent.view.status.reload_fault is not None,
+            lambda: node.agent.core.configuration == good,
             mend_it,
             lambda: node.bed.mi(container_paths(pod)[0], HIGH) == 112,
-            lambda: node.agent.status.reload_fault is None,
+            lambda: node.agent.view.status.reload_fault is None,
         )
         said = [line["message"] for line in node.log()]
         assert "the running configuration stays: a factor above 1" in said
@@ -249,9 +259,9 @@ class TestItsLife:
         node = Running(folder, rollback_on_exit=True)
         node.bed.kernel.make("/sshd", {LOW: str(7 * MI)})
         cgroup = node.bed.kernel.identity("/sshd") or 0
-        journal = node.bed.node._open_journal()
+        journal = node.bed.writer.open_journal()
         journal.record_intents([IntentRecord("/sshd", LOW, cgroup, "0", str(7 * MI), "reserved")])
-        node.run(lambda: node.agent.status.readiness_problem() is None)
+        node.run(lambda: node.agent.view.readiness_problem() is None)
         assert node.low("/sshd") == 7
         assert [line for line in node.log() if "/sshd is left alone" in line["message"]]
 
@@ -260,23 +270,23 @@ class TestItsLife:
         pod = a_pod("u1")
         node.put(pod)
         node.make(pod)
-        look = node.bed.node.read_cgroups
+        look = node.bed.reader.read_cgroups
 
         def fail(_scope: object) -> Any:
             raise RuntimeError("a surprise")
 
-        node.bed.node.read_cgroups = fail  # type: ignore[assignment]
+        node.bed.reader.read_cgroups = fail  # type: ignore[assignment]
 
         def mend() -> bool:
-            node.bed.node.read_cgroups = look  # type: ignore[method-assign]
+            node.bed.reader.read_cgroups = look  # type: ignore[method-assign]
             return True
 
         node.run(
-            lambda: node.agent.status.core.report.errors["other"] >= 2,
-            lambda: node.agent.status.readiness_problem() == "RuntimeError: a surprise",
+            lambda: node.agent.core.report.errors["other"] >= 2,
+            lambda: node.agent.view.readiness_problem() == "RuntimeError: a surprise",
             mend,
             lambda: node.low(LEVELS[0]) == 64,
-            lambda: node.agent.status.readiness_problem() is None,
+            lambda: node.agent.view.readiness_problem() is None,
         )
         assert [line["message"] for line in node.log()].count("RuntimeError: a surprise") == 1
 
@@ -285,7 +295,7 @@ class TestItsLife:
         pod = a_pod("u1")
         node.put(pod)
         node.make(pod)
-        look = node.bed.node.read_cgroups
+        look = node.bed.reader.read_cgroups
 
         def fail_at_all(scope: ReadScope) -> Any:
             if LEVELS[0] in scope.subtrees:
@@ -293,33 +303,33 @@ class TestItsLife:
             return look(scope)
 
         def fail() -> bool:
-            node.bed.node.read_cgroups = fail_at_all  # type: ignore[method-assign]
-            node.agent.status.core.resync(0)
-            return node.agent.status.readiness_problem() == "RecursionError: too deep"
+            node.bed.reader.read_cgroups = fail_at_all  # type: ignore[method-assign]
+            node.agent.core.resync(0)
+            return node.agent.view.readiness_problem() == "RecursionError: too deep"
 
         def drift() -> bool:
             node.bed.kernel.set(LEVELS[0], LOW, "0")
             return True
 
         def resync() -> str:
-            text = exposition(metric_families(node.agent.status)).decode()
+            text = exposition(metric_families(node.agent.view)).decode()
             return text.rpartition("\nmemqos_last_resync_successful ")[2].partition("\n")[0]
 
         def mend() -> bool:
-            node.bed.node.read_cgroups = look  # type: ignore[method-assign]
+            node.bed.reader.read_cgroups = look  # type: ignore[method-assign]
             return True
 
         node.run(
-            lambda: node.agent.status.readiness_problem() is None and node.low(LEVELS[0]) == 64,
+            lambda: node.agent.view.readiness_problem() is None and node.low(LEVELS[0]) == 64,
             fail,
             drift,
             lambda: node.low(LEVELS[0]) == 64,
             lambda: (
-                node.agent.status.readiness_problem() == "RecursionError: too deep"
+                node.agent.view.readiness_problem() == "RecursionError: too deep"
                 and resync() == "0"
             ),
             mend,
-            lambda: node.agent.status.readiness_problem() is None and resync() == "1",
+            lambda: node.agent.view.readiness_problem() is None and resync() == "1",
         )
 
     def test_a_journal_that_cannot_be_written_is_reported(
@@ -343,19 +353,17 @@ class TestItsLife:
             return True
 
         node.run(
-            lambda: node.agent.status.readiness_problem() is None,
+            lambda: node.agent.view.readiness_problem() is None,
             fail,
-            lambda: (
-                "the journal cannot be written" in (node.agent.status.readiness_problem() or "")
-            ),
+            lambda: "the journal cannot be written" in (node.agent.view.readiness_problem() or ""),
             mend,
-            lambda: node.agent.status.readiness_problem() is None and node.low(LEVELS[0]) == 64,
+            lambda: node.agent.view.readiness_problem() is None and node.low(LEVELS[0]) == 64,
         )
 
 
 class TestFailuresByKind:
     def errors(self, node: Running, kind: str) -> int:
-        text = exposition(metric_families(node.agent.status)).decode()
+        text = exposition(metric_families(node.agent.view)).decode()
         found = text.partition(f'\nmemqos_errors_total{{kind="{kind}"}} ')[2].partition("\n")[0]
         return int(found or 0)
 
@@ -385,9 +393,113 @@ class TestFailuresByKind:
             raise error
 
         node = self.start(folder)
-        node.bed.node.read_cgroups = fail  # type: ignore[assignment]
+        node.bed.reader.read_cgroups = fail  # type: ignore[assignment]
         node.run(lambda: self.errors(node, "read") > 0)
         assert not self.errors(node, "journal")
+
+
+class TestWhatIsPublished:
+    """Metrics and the state are answered out of the view of the last turn."""
+
+    PODS = 40
+
+    def of_many_pods(self, folder: Path, **told: Any) -> Running:
+        node = Running(folder, resync=3600.0, **told)
+        for number in range(self.PODS):
+            pod = a_pod(f"u{number}")
+            node.put(pod)
+            node.make(pod)
+        return node
+
+    def series(self, view: AgentView) -> list[str]:
+        """The series of pods, without their values."""
+        text = exposition(metric_families(view)).decode()
+        return [line.rpartition(" ")[0] for line in text.splitlines() if ',pod="u' in line]
+
+    def test_a_scrape_within_a_reload_or_a_pass_lacks_no_pod(self, folder: Path) -> None:
+        node = self.of_many_pods(folder)
+        seen: list[list[str]] = []
+        planner = type(node.bed.core.planner)
+        intent_of = planner.intent_of
+
+        def scrape_and_plan(self_: Any, pod: Any) -> Any:
+            # In the worker, while the pods are planned one by one.
+            if turned:
+                seen.append(self.series(node.agent.view))
+            return intent_of(self_, pod)
+
+        turned: list[int] = []
+
+        def reload() -> bool:
+            turned.append(1)
+            node.wanted = msgspec.structs.replace(node.wanted, factor=0.75)
+            node.agent.reload()
+            return True
+
+        with mock.patch.object(planner, "intent_of", scrape_and_plan):
+            node.run(
+                lambda: len(node.agent.view.node.pods) == self.PODS,
+                reload,
+                lambda: node.agent.view.node.configuration.factor == 0.75,
+            )
+        whole = self.series(node.agent.view)
+        assert len(whole) >= 2 * 6 * self.PODS
+        assert len(seen) >= self.PODS
+        assert all(each == whole for each in seen)
+
+    def test_a_scrape_between_two_writes_sees_the_values_before_both(self, folder: Path) -> None:
+        node = self.of_many_pods(folder)
+        totals: list[float] = []
+
+        def scrape(_path: str, _file: str) -> None:
+            files = node.agent.view.node.files
+            pods = [files.get(pod_path(a_pod(f"u{n}")), {}) for n in range(self.PODS)]
+            totals.append(sum(int(pod.get(LOW, 0)) for pod in pods) / MI)
+
+        node.bed.kernel.before_write = scrape
+        node.run(lambda: node.agent.view.status.is_complete)
+        scrape("", "")
+        *within, after = totals
+        assert len(within) > 2 * self.PODS
+        assert set(within) == {0.0}
+        assert after == 64 * self.PODS
+
+    def test_a_view_does_not_change_while_the_core_goes_on(self, folder: Path) -> None:
+        bed = SteppedNode(folder, numa="allocate")
+        pods = [bed.run_pod(a_pod(f"u{number}")) for number in range(3)]
+        bed.wait(10)
+        view = view_of(bed)
+        metrics, state = exposition(metric_families(view)), json.dumps(agent_state(view, bed.now))
+        steady = [line for line in metrics.splitlines() if b"memqos_process" not in line]
+        now = bed.now
+        bed.kernel.set(LEVELS[0], LOW, "0")
+        bed.end_pod(pods[0])
+        bed.run_pod(a_pod("new"))
+        bed.reload(factor=0.75)
+        bed.wait(10)
+        again = exposition(metric_families(view)).splitlines()
+        assert [line for line in again if b"memqos_process" not in line] == steady
+        assert json.dumps(agent_state(view, now)) == state
+        assert json.dumps(agent_state(view_of(bed), now)) != state
+
+    def test_of_a_turn_that_fails_the_failure_is_published(self, folder: Path) -> None:
+        node = Running(folder)
+        failures: list[Exception] = [
+            JournalError("/run/memqos/journal: the journal cannot be written"),
+            MemqosError("a name with journal in it cannot be read"),
+            OSError(errno.EMFILE, "too many open files"),
+        ]
+        read_cgroups = node.bed.reader.read_cgroups
+
+        def fail(scope: ReadScope) -> Any:
+            if failures:
+                raise failures.pop(0)
+            return read_cgroups(scope)
+
+        node.bed.reader.read_cgroups = fail  # type: ignore[method-assign]
+        node.run(lambda: node.agent.view.status.is_complete)
+        errors = node.agent.view.node.counts.errors
+        assert (errors["journal"], errors["read"]) == (1, 2)
 
 
 class TestTheCommand:
@@ -497,7 +609,7 @@ class TestAKubeletThatDoesNotAnswer:
         asked_at: list[float] = []
 
         def make() -> bool:
-            asked_at.append(running.agent.status.passed_at)
+            asked_at.append(running.agent.view.status.passed_at)
             running.make(pod)
             return True
 
@@ -509,8 +621,8 @@ class TestAKubeletThatDoesNotAnswer:
         code = running.run(
             lambda: kubelet.open == 1,
             make,
-            lambda: pod_path(pod) in running.agent.status.core.observed.pods,
-            lambda: running.agent.status.passed_at > asked_at[0],
+            lambda: pod_path(pod) in running.agent.core.observed.pods,
+            lambda: running.agent.view.status.passed_at > asked_at[0],
             end,
         )
         assert code == 0

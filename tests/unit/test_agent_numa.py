@@ -16,15 +16,15 @@ from tests.fakes.agent import (
     container_paths,
     numa_sys,
     pod_path,
+    view_of,
 )
 from tests.fakes.machine import put
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.observed import NodeReading
-from memqos.agent.core.reconciler import ReadScope
+from memqos.agent.core.observed import NodeReading, ReadScope
 from memqos.agent.core.report import Report
 from memqos.agent.metrics import metric_families
-from memqos.agent.state import AgentStatus, agent_state
+from memqos.agent.state import agent_state
 from memqos.converge.steps import StaleStep, WriteResult, WriteStep
 from memqos.errors import InputError
 from memqos.kube.selector import Selector
@@ -83,7 +83,7 @@ def free(bed: SteppedNode) -> dict[int, int]:
 def steps_of(bed: SteppedNode) -> list[list[tuple[str, str]]]:
     """What is written from now on, pass by pass."""
     passes: list[list[tuple[str, str]]] = []
-    write_all = bed.node.write
+    write_all = bed.writer.write
 
     def write_and_tell(
         steps: Sequence[WriteStep], report: Report
@@ -91,16 +91,16 @@ def steps_of(bed: SteppedNode) -> list[list[tuple[str, str]]]:
         passes.append([(step.change.path, step.change.file) for step in steps])
         return write_all(steps, report)
 
-    bed.node.write = write_and_tell  # type: ignore[method-assign]
+    bed.writer.write = write_and_tell  # type: ignore[method-assign]
     return passes
 
 
 def report(bed: SteppedNode) -> dict[str, Any]:
-    return agent_state(AgentStatus(bed.core, "1", bed.now, 0), bed.now)
+    return agent_state(view_of(bed), bed.now)
 
 
 def metrics(bed: SteppedNode) -> str:
-    return exposition(metric_families(AgentStatus(bed.core, "1", bed.now, 0))).decode()
+    return exposition(metric_families(view_of(bed))).decode()
 
 
 class TestWithoutBeingAsked:
@@ -172,13 +172,13 @@ class TestMemoryTheAgentGivesOut:
         bed.wait(3)
         read: list[str] = []
         steps = steps_of(bed)
-        looked = bed.node.read_cgroups
+        looked = bed.reader.read_cgroups
 
         def look(scope: ReadScope) -> NodeReading:
             read.extend(scope.subtrees)
             return looked(scope)
 
-        bed.node.read_cgroups = look  # type: ignore[method-assign]
+        bed.reader.read_cgroups = look  # type: ignore[method-assign]
         pod = bed.run_pod(full("g3"))
         bed.settle()
         assert set(read) == {pod_path(pod)}
@@ -384,10 +384,10 @@ class TestABindingThatOthersChange:
         pod = bed.run_pod(full("g1"))
         self.start_processes(bed, pod)
         bed.settle()
-        results = bed.node.restore_all().results
+        results = bed.roll_back().results
         assert bound(bed, pod) == ["0-3"]
         assert {result.outcome for result in results} == {"written"}
-        assert bed.node.restore_all().results == ()
+        assert bed.roll_back().results == ()
 
     def test_of_others_is_taken_away_as_far_as_processes_let_go(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", 64, 128))
@@ -426,7 +426,7 @@ class TestABindingThatOthersChange:
         bed.kernel.set(container_paths(pod)[0], MEMS, "1,3")
         bed.settle()
         assert bound(bed, pod) == ["0"]
-        bed.node.restore_all()
+        bed.roll_back()
         assert bound(bed, pod) == ["1,3"]
 
 
@@ -519,7 +519,7 @@ class TestTheStateOfTheKubelet:
 
     def test_is_read_only_when_it_is_another(self, bed: SteppedNode) -> None:
         checkpoint(bed, g1=1)
-        assert bed.node.read_checkpoint() is bed.node.read_checkpoint()
+        assert bed.reader.read_checkpoint() is bed.reader.read_checkpoint()
 
     @pytest.mark.parametrize("cut", [0, 10, -40])
     def test_that_is_damaged_leaves_the_last_good_one_in_force(

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
+from msgspec.structs import replace
+from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, pod_path, view_of
 from tests.fakes.machine import deep_folder
 from tests.fakes.node import Node, memory_folder
 
@@ -18,19 +19,17 @@ from memqos.agent.configuration import RampConfig
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.core.report import Report
 from memqos.agent.core.schedule import Backoff, next_ramp_value
-from memqos.agent.events import Announcer, EventLog
+from memqos.agent.core.view import node_view
+from memqos.agent.events import EventLog
 from memqos.agent.kernel_counters import CgroupCounters, CounterSchedule, pressure_of
 from memqos.agent.metric_catalogue import ALL_METRICS
 from memqos.agent.metrics import metric_families
 from memqos.agent.sampler import Sampler
-from memqos.agent.state import AgentStatus, agent_state
+from memqos.agent.state import AgentView, EventCounts, agent_state
 from memqos.agent.watches import FolderWatches, WatchEvent
 from memqos.converge.pod_sources import CachedFilePods
 from memqos.converge.rollback import rollback
 from memqos.errors import InputError
-from memqos.host.apiserver.client import ApiClient
-from memqos.host.apiserver.events import EventPoster
-from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 from memqos.host.inotify import FILE_EVENTS, FOLDER_EVENTS, FolderEvent, Inotify
 from memqos.host.owner_discovery import OwnerEndpoints
 from memqos.host.record_files import RecordWriter
@@ -328,32 +327,36 @@ class TestWhenItReadsCounts:
 
 class TestWhatItTells:
     @pytest.fixture
-    def status(self, folder: Path) -> AgentStatus:
+    def node(self, folder: Path) -> SteppedNode:
         bed = SteppedNode(folder, kep_metrics=True, min_share=0.01, numa="allocate")
-        pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "nonsense"}))
+        bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "nonsense"}))
         out = bed.run_pod(a_pod("g1", 100, 100))
         bed.wait(10)
         bed.kernel.set(LEVELS[0], "memory.low", "0")
         bed.wait(1)
         bed.kernel.set(pod_path(out), "memory.low", str(MI))
         bed.core.report.restores["memory.high", "written"] += 1
-        recorder = RecordWriter(str(folder / "records"))
-        sampler = Sampler(bed.kernel, guard=NodeGuard(), recorder=recorder)
-        status = AgentStatus(bed.core, "1.0", bed.now, 1.7e9, sampler)
-        status.resynced = 1.7e9
-        access = ClusterAccess(Cluster(server="http://127.0.0.1:9"), User(), "a test")
-        status.announcer = Announcer(EventPoster(ApiClient(access), "node-1"))
-        (container,) = container_paths(pod)
-        status.counters = {
-            container: CgroupCounters(5, {"high": 7, "oom": 0}, {"some": 1.5, "full": 0.5})
-        }
-        return status
+        return bed
 
-    def text(self, status: AgentStatus) -> str:
-        return exposition(metric_families(status)).decode()
+    @pytest.fixture
+    def view(self, node: SteppedNode) -> AgentView:
+        recorder = RecordWriter(str(node.folder / "records"))
+        (container, *_) = [each.path for each in node_view(node.core).observed_cgroups()][1:]
+        return view_of(
+            node,
+            Sampler(node.kernel, guard=NodeGuard(), recorder=recorder),
+            counters={
+                container: CgroupCounters(5, {"high": 7, "oom": 0}, {"some": 1.5, "full": 0.5})
+            },
+            events=EventCounts(0, 0),
+            resynced=1.7e9,
+        )
 
-    def test_are_metrics_that_are_promised(self, status: AgentStatus) -> None:
-        found = list(metric_families(status))
+    def text(self, view: AgentView) -> str:
+        return exposition(metric_families(view)).decode()
+
+    def test_are_metrics_that_are_promised(self, view: AgentView) -> None:
+        found = list(metric_families(view))
         for family in found:
             metric = ALL_METRICS[family.name]
             assert (family.kind, family.help) == (metric.kind, metric.help)
@@ -366,26 +369,23 @@ class TestWhatItTells:
         bed = SteppedNode(folder, canary=Selector(labels="canary=yes"))
         bed.run_pod(a_pod("u1", labels={"canary": "yes"}))
         bed.run_pod(a_pod("u2"))
-        status = AgentStatus(bed.core, "1.0", bed.now, 1.7e9)
         bed.settle()
-        text = self.text(status)
+        text = self.text(view_of(bed))
         assert "memqos_converged 1\n" in text
         assert 'memqos_pending_changes{file="memory.high"} 1\n' in text
 
-    def test_are_the_values_wanted_and_found(self, status: AgentStatus) -> None:
-        text = self.text(status)
+    def test_are_the_values_wanted_and_found(self, view: AgentView) -> None:
+        text = self.text(view)
         labels = 'namespace="default",pod="u1",container="a"'
         assert f'memqos_desired_bytes{{{labels},file="memory.high"}} {96 * MI}\n' in text
         assert f'memqos_actual_bytes{{{labels},file="memory.low"}} {64 * MI}\n' in text
         assert f'memqos_level_actual_bytes{{level="node",file="memory.low"}} {64 * MI}\n' in text
         assert f"kubelet_memory_qos_memory_high_bytes{{{labels}}} {96 * MI}\n" in text
 
-    def test_are_sums_as_a_kubelet_makes_them_of_what_pods_request(
-        self, status: AgentStatus
-    ) -> None:
-        text = self.text(status)
+    def test_are_sums_as_a_kubelet_makes_them_of_what_pods_request(self, view: AgentView) -> None:
+        text = self.text(view)
         # g1 is left out, so that kubepods holds nothing for it; a kubelet counts it all the same.
-        assert status.core.observed.number(LEVELS[0], "memory.min") == 0
+        assert view.node.files[LEVELS[0]]["memory.min"] == "0"
         assert f"kubelet_memory_qos_node_memory_min_bytes {100 * MI}\n" in text
         assert f"kubelet_memory_qos_node_memory_low_bytes {64 * MI}\n" in text
 
@@ -418,10 +418,10 @@ class TestWhatItTells:
         bed.run_pod(a_pod("u1"))
         bed.run_pod(a_pod("g1", 100, 100))
         bed.wait(2)
-        return self.text(AgentStatus(bed.core, "1.0", bed.now, 1.7e9, None))
+        return self.text(view_of(bed))
 
-    def test_are_what_the_kernel_counts_and_what_others_do(self, status: AgentStatus) -> None:
-        text = self.text(status)
+    def test_are_what_the_kernel_counts_and_what_others_do(self, view: AgentView) -> None:
+        text = self.text(view)
         labels = 'namespace="default",pod="u1",container="a"'
         assert f'memqos_memory_events_total{{{labels},event="high"}} 7\n' in text
         assert f'memqos_memory_pressure_seconds_total{{{labels},kind="some"}} 1.5\n' in text
@@ -429,8 +429,8 @@ class TestWhatItTells:
         assert f'memqos_left_out_bytes{{namespace="default",pod="g1"}} {100 * MI}\n' in text
         assert 'memqos_annotations_refused{namespace="default",pod="u1"} 1\n' in text
 
-    def test_are_reasons(self, status: AgentStatus) -> None:
-        data = json.loads(json.dumps(agent_state(status, status.passed_at)))
+    def test_are_reasons(self, view: AgentView) -> None:
+        data = json.loads(json.dumps(agent_state(view, view.status.passed_at)))
         pods = {pod["pod"]: pod for pod in data["pods"]}
         assert pods["default/g1"]["leftOut"]
         own = pods["default/g1"]["cgroups"][0]["files"]["memory.min"]
@@ -441,42 +441,38 @@ class TestWhatItTells:
         ]
         assert data["drift"][0]["cause"] == "kubelet-restart"
 
-    def test_is_whether_it_does_its_work(self, status: AgentStatus) -> None:
-        assert status.readiness_problem() == (
+    def test_is_whether_it_does_its_work(self, view: AgentView) -> None:
+        now = view.status.passed_at
+        assert view.readiness_problem() == (
             "not all of the node and its pods has been read yet; the log names what fails"
         )
-        assert status.health_problem(status.passed_at + 60) is None
-        assert status.health_problem(status.passed_at + 600) == "no pass has ended well for 600 s"
+        assert view.health_problem(now + 60) is None
+        assert view.health_problem(now + 600) == "no pass has ended well for 600 s"
 
-    def test_is_that_only_parts_of_the_node_are_looked_at(self, status: AgentStatus) -> None:
-        status.is_complete = True
-        assert status.readiness_problem() is None
+    def test_is_that_only_parts_of_the_node_are_looked_at(self, view: AgentView) -> None:
+        status = replace(view.status, is_complete=True)
         now = status.passed_at
-        status.fail("too deep", now + 1)
-        status.passed_at = now + 200
-        status.fail("too deep", now + 100)
-        assert status.readiness_problem() == "too deep"
-        assert "memqos_last_resync_successful 0\n" in self.text(status)
-        assert status.health_problem(now + 181) is None
-        assert status.health_problem(now + 201) == "resync has failed for 200 s: too deep"
-        status.recover()
-        assert status.readiness_problem() is None
-        assert status.health_problem(now + 201) is None
-        assert "memqos_last_resync_successful 1\n" in self.text(status)
+        assert replace(view, status=status).readiness_problem() is None
+        failing = replace(status.with_failure("too deep", now + 1), passed_at=now + 200)
+        view = replace(view, status=failing.with_failure("too deep", now + 100))
+        assert view.readiness_problem() == "too deep"
+        assert "memqos_last_resync_successful 0\n" in self.text(view)
+        assert view.health_problem(now + 181) is None
+        assert view.health_problem(now + 201) == "resync has failed for 200 s: too deep"
+        view = replace(view, status=replace(view.status, failing=None))
+        assert view.readiness_problem() is None
+        assert view.health_problem(now + 201) is None
+        assert "memqos_last_resync_successful 1\n" in self.text(view)
 
     def test_is_that_the_journal_is_behind(self, folder: Path) -> None:
         bed = SteppedNode(folder)
         bed.run_pod(a_pod("u1"))
         bed.settle()
-        journal = bed.node._open_journal()
-        bed.node._note_journal_failure(journal, "No space left on device", bed.core.report)
-        status = AgentStatus(bed.core, "1.0", bed.now, 1.7e9)
-        status.is_complete, status.journal_fault = True, bed.node.journal_fault
-        assert (
-            status.readiness_problem() == "the journal cannot be written: No space left on device"
-        )
-        bed.node.rewrite_journal()
-        assert bed.node.journal_fault is None
+        bed.writer.note_journal_failure("No space left on device", bed.core.report)
+        view = view_of(bed, is_complete=True, journal_fault=bed.writer.journal_fault)
+        assert view.readiness_problem() == "the journal cannot be written: No space left on device"
+        bed.writer.rewrite_journal()
+        assert bed.writer.journal_fault is None
 
 
 def test_pressure_is_reported_in_seconds() -> None:
@@ -490,15 +486,15 @@ class TestWhoWrites:
         monkeypatch.setattr("memqos.host.owner_discovery._is_cgroup2", lambda _: True)
 
     def test_nobody_is_asked_where_the_files_are_meant(self, folder: Path) -> None:
-        hand = SteppedNode(folder, direct=True).node
-        assert hand._discover_owners() == (OwnerEndpoints(is_direct=True), None)
+        writer = SteppedNode(folder, direct=True).writer
+        assert writer.discover_owners() == (OwnerEndpoints(is_direct=True), None)
 
     def test_a_runtime_goes_by_the_socket_it_was_given(self, folder: Path) -> None:
         path = folder / "own.sock"
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(path))
             listening.listen()
-            found, why = SteppedNode(folder, cri_socket=str(path)).node._discover_owners()
+            found, why = SteppedNode(folder, cri_socket=str(path)).writer.discover_owners()
         assert set(found.sockets.values()) == {str(path)}
         assert why is None
 

@@ -83,7 +83,7 @@ def test_a_pod_that_asks_to_be_observed_has_its_values_back(node: Node) -> None:
     node.annotate({})
     node.wait(61)
     assert node.mi(node.container, HIGH) == 96
-    node.node.restore_all()
+    node.roll_back()
     assert node.kernel.contents() == node.before
 
 
@@ -101,7 +101,7 @@ def test_when_the_last_pod_is_left_what_stands_above_has_its_values_back(node: N
     node.reload(canary=Selector(namespaces=("nobody",)))
     node.settle()
     assert node.kernel.contents() == node.before
-    assert not node.node.undo_entries
+    assert not node.writer.undo_entries
 
 
 def test_pods_that_the_source_does_not_tell_of_are_no_reason_to_give_back(node: Node) -> None:
@@ -128,7 +128,7 @@ def test_what_others_have_changed_since_is_left_and_said_once(node: Node) -> Non
     assert len(node.log_events("not given back")) == 1
     assert node.core.report.restores[HIGH, "conflict"] == 1
     # A person may still ask for it.
-    assert [key[:2] for key in node.node.undo_entries if key[0] == node.container] == [
+    assert [key[:2] for key in node.writer.undo_entries if key[0] == node.container] == [
         (node.container, HIGH)
     ]
 
@@ -139,7 +139,7 @@ def test_what_others_have_put_back_already_is_settled_and_no_conflict(node: Node
     node.settle()
     assert node.are_as_before(node.web)
     assert not node.log_events("not given back")
-    assert not [key for key in node.node.undo_entries if key[0] == node.container]
+    assert not [key for key in node.writer.undo_entries if key[0] == node.container]
 
 
 def test_what_is_refused_is_tried_again(node: Node) -> None:
@@ -204,7 +204,7 @@ class TestToObserve:
 
 def test_the_guard_forgets_whom_it_may_not_help(node: Node) -> None:
     guard = NodeGuard()
-    node.core = build_reconciler(node.node, node.now, guard)
+    node.core = build_reconciler(node.reader, node.writer, node.now, guard)
     node.settle()
     guard._excluded.add(node.container)
     guard._states[node.container] = GuardState(step=2)
@@ -219,4 +219,4 @@ def test_the_last_pod_that_ends_takes_its_share_above_along(node: Node) -> None:
         node.end_pod(pod)
     node.wait(61)
     assert [node.mi(path, LOW) for path in LEVELS] == [0, 0, 0]
-    assert KUBEPODS not in {key[0] for key in node.node.undo_entries}
+    assert KUBEPODS not in {key[0] for key in node.writer.undo_entries}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import KUBEPODS, MI, Delayed, SteppedNode, a_pod, container_paths
+from tests.fakes.agent import KUBEPODS, MI, Delayed, SteppedNode, a_pod, container_paths, view_of
 from tests.fakes.kubelet import FakeKubelet, fake_kubelet
 from tests.fakes.machine import put_kubelet_process, put_kubelet_program
 from tests.fakes.node import memory_folder
@@ -15,7 +15,7 @@ from memqos.agent.configuration import PodSourceConfig
 from memqos.agent.metrics import metric_families
 from memqos.agent.reconcile import note_kubelet_reply, run_pass
 from memqos.agent.settings_source import SettingsSource
-from memqos.agent.state import AgentStatus, agent_state
+from memqos.agent.state import agent_state
 from memqos.converge.pod_sources import KubeletPods
 from memqos.host.kubelet import KubeletEndpoint
 
@@ -57,15 +57,11 @@ class Node:
         return self.bed.mi(self.container, "memory.min")
 
     def ready(self) -> str | None:
-        status = AgentStatus(self.bed.core, "1", self.bed.now, 0.0)
-        status.is_complete = True
-        return status.readiness_problem()
+        return view_of(self.bed, is_complete=True).readiness_problem()
 
     def known(self) -> float:
-        status = AgentStatus(self.bed.core, "1", self.bed.now, 0.0)
-        (family,) = (
-            each for each in metric_families(status) if each.name == "memqos_settings_known"
-        )
+        view = view_of(self.bed)
+        (family,) = (each for each in metric_families(view) if each.name == "memqos_settings_known")
         return next(iter(family.samples)).value
 
     def written(self) -> int:
@@ -95,8 +91,7 @@ class TestAGuess:
         assert node.known() == 0
         (said,) = node.bed.log_events("nothing is written")
         assert said.severity == "warning"
-        status = AgentStatus(node.bed.core, "1", node.bed.now, 0.0)
-        assert agent_state(status, node.bed.now)["doubt"] in why
+        assert agent_state(view_of(node.bed), node.bed.now)["doubt"] in why
         assert node.bed.core.pending  # what would be written is shown all the same
 
     def test_of_the_program_on_path_is_one(
@@ -122,7 +117,7 @@ class TestAGuess:
     def test_is_checked_again_later_and_later(self, folder: Path, program: Path) -> None:
         node = Node(folder, program)
         now, looked = node.bed.now, list[float]()
-        source = SettingsSource(node.bed.kernel, node.bed.node.roots, lambda: now)
+        source = SettingsSource(node.bed.kernel, node.bed.reader.roots, lambda: now)
         end = now + 200
         while now < end:
             if not looked or source.is_due():
@@ -253,25 +248,25 @@ class TestTheKubelet:
         node.stop_kubelet()
         node.bed.wait(130)
         assert node.bed.core.planner is planner
-        assert not node.bed.node.settings_source.is_fresh
+        assert not node.bed.reader.settings_source.is_fresh
         node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
         node.bed.wait(130)
         assert node.bed.core.planner is planner
-        assert node.bed.node.settings_source.is_fresh
+        assert node.bed.reader.settings_source.is_fresh
 
 
 def test_a_kubelet_that_pods_come_from_is_asked_what_it_is(folder: Path, program: Path) -> None:
     build = b'kubernetes_build_info{git_version="v1.38.1"} 1\n'
     with fake_kubelet({"/metrics": build}) as kubelet:
         node = Node(folder, program)
-        node.bed.node.source = KubeletPods(KubeletEndpoint(kubelet.url))
-        node_settings = node.bed.node.node_settings()
+        node.bed.reader.source = KubeletPods(KubeletEndpoint(kubelet.url))
+        node_settings = node.bed.reader.node_settings()
         assert node_settings.kubelet is not None
         assert node_settings.doubt is None
         assert node_settings.notes[0] == f"the running kubelet is v1.38.1, by {kubelet.url}/metrics"
         kubelet.raw = b""
         node.bed.now += 400
-        assert node.bed.node.node_settings() is node_settings
+        assert node.bed.reader.node_settings() is node_settings
 
 
 class TestPodsOfAKubelet:
@@ -303,17 +298,17 @@ class TestPodsOfAKubelet:
         self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bed = self.bed(folder, kubelet, monkeypatch)
-        assert not run_pass(bed.core, bed.node, lambda: bed.now)
+        assert not run_pass(bed.core, bed.reader, bed.writer, lambda: bed.now)
         assert not bed.core.node_intent.has_pods
         bed.now += 2
         bed.asker.deliver()
-        note_kubelet_reply(bed.core, bed.node, bed.now)
-        assert run_pass(bed.core, bed.node, lambda: bed.now)
+        note_kubelet_reply(bed.core, bed.reader, bed.now)
+        assert run_pass(bed.core, bed.reader, bed.writer, lambda: bed.now)
         assert bed.mi(container_paths(a_pod("g", 256, 256))[0], "memory.min") == 256
         assert not bed.core.report.errors["source"]
         # The next resync goes by what was told, and asks.
         bed.core.resync(bed.now)
-        assert run_pass(bed.core, bed.node, lambda: bed.now)
+        assert run_pass(bed.core, bed.reader, bed.writer, lambda: bed.now)
 
     def test_are_asked_for_as_often_as_if_they_came_at_once(
         self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch

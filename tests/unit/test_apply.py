@@ -13,6 +13,7 @@ from tests.fakes.cgroups import PAGE
 from tests.fakes.node import BUSY, CONTAINERS, MI, Node, a_plan, memory_folder
 from tests.fakes.stage import alone
 
+from memqos.converge.cgroup_writer import read_write_options
 from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.saved_plan import (
@@ -21,11 +22,10 @@ from memqos.converge.saved_plan import (
     encode_saved_plan,
     plan_to_save,
 )
-from memqos.converge.steps import WriteOptions, WriteResult, WriteStep, write_options
+from memqos.converge.steps import WriteOptions, WriteResult, WriteStep
 from memqos.converge.values import kernel_form
 from memqos.errors import InputError, MemqosError
 from memqos.host.lock import Lock, Locked
-from memqos.kernel.machine import Machine
 
 HIGH = "memory.high"
 POD = "/kubepods/burstable/pod0"
@@ -188,10 +188,11 @@ class TestARefusal:
         assert found["written"] == [f"{CONTAINERS[1]}/memory.min"]
 
 
-def test_a_writer_goes_by_the_page_size_and_the_swap_of_the_machine() -> None:
-    large = Machine(page_size=16384, meminfo="SwapTotal: 8 kB\nSwapFree: 4 kB\n")
-    assert write_options(large, force=True) == WriteOptions(16384, 4096, force=True)
-    assert write_options(Machine(), force=False) == WriteOptions(4096, 0)
+def test_a_writer_goes_by_the_page_size_and_the_swap_of_the_machine(tmp_path: Path) -> None:
+    page_size = os.sysconf("SC_PAGE_SIZE")
+    assert read_write_options(str(tmp_path)) == WriteOptions(page_size, 0)
+    (tmp_path / "meminfo").write_text("SwapTotal: 8 kB\nSwapFree: 4 kB\n")
+    assert read_write_options(str(tmp_path), force=True) == WriteOptions(page_size, 4096, True)
 
 
 class TestAWriteThatBlocks:

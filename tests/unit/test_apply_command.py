@@ -60,7 +60,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     with memory_folder() as folder:
         node = Node(folder)
         (node.kernel.folder / "cgroup.controllers").write_text("cpuset cpu memory\n")
-        monkeypatch.setattr("memqos.cli.writes.CgroupFs", lambda _root: node.kernel)
+        monkeypatch.setattr("memqos.converge.cgroup_writer.CgroupFs", lambda _root: node.kernel)
         yield Shell(node)
 
 
@@ -171,7 +171,7 @@ class TestApply:
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(
-            "memqos.cli.writes.discover_owners",
+            "memqos.converge.cgroup_writer.discover_owners",
             lambda *_args, **_options: OwnerEndpoints(systemd="/run"),
         )
         shell.node.kernel.make("/kubepods.slice")

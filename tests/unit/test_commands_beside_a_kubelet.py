@@ -42,7 +42,7 @@ class Node:
             monkeypatch.setattr(
                 f"memqos.cli.{module}.Roots", lambda cgroup: Roots(cgroup=cgroup, **places)
             )
-        monkeypatch.setattr("memqos.cli.writes.CgroupFs", lambda _root: self.kernel)
+        monkeypatch.setattr("memqos.converge.cgroup_writer.CgroupFs", lambda _root: self.kernel)
         monkeypatch.setenv("PATH", str(folder / "path"), prepend=":")
 
     def run_kubelet(self, version: str, *flags: str) -> None:

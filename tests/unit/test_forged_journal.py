@@ -90,7 +90,8 @@ def run_rollback(
     roots = Roots(cgroup=node.kernel.root, kubelet=f"{folder}/kubelet", proc=f"{folder}/no-proc")
     monkeypatch.setattr("memqos.cli.rollback.Roots", lambda **_k: roots)
     monkeypatch.setattr(
-        "memqos.cli.writes.discover_owners", lambda *_a, **_k: reach or node.owner_endpoints
+        "memqos.converge.cgroup_writer.discover_owners",
+        lambda *_a, **_k: reach or node.owner_endpoints,
     )
     places = ("--cgroup-root", node.kernel.root, "--journal", node.journal_folder)
     return memqos("rollback", *places, *options)
@@ -277,8 +278,8 @@ class TestAnAgent:
         bed = SteppedNode(folder, "systemReservedCgroup: /system\n")
         # Another name since: what was written under the first is still the agent's own.
         (folder / "kubelet/config.yaml").write_text(f"{bed.kubelet}systemReservedCgroup: /new\n")
-        bed.node.node_settings()
-        done = bed.node.restore_all()
+        bed.writer.allow_reserved(bed.reader.node_settings())
+        done = bed.writer.restore_all()
         assert [bed.mi(path, LOW) for path in paths] == [7, 0]
         assert done.refused == ("/sshd",)
 
@@ -302,7 +303,7 @@ class TestAnAgent:
         self.forge(folder, *records)
         bed = SteppedNode(folder)
         assert asked == [pod]
-        assert list(bed.node.undo_entries) == [(SSHD_PATH, LOW, 1)]
+        assert list(bed.writer.undo_entries) == [(SSHD_PATH, LOW, 1)]
 
 
 def test_a_unit_that_memqos_did_not_mean_to_write_is_left_alone(node: OwnedNode) -> None:

@@ -33,7 +33,26 @@ def sample(
     """A container at its memory.high; `full` is the share of the time in which nothing ran."""
     stalled = None if full is None else int(at * full * 1_000_000)
     current = LIMITS.planned
-    return GuardSample(at, events, current, unreclaimable, swap_room, stalled, high=current)
+    return GuardSample(
+        at=at,
+        high_events=events,
+        current=current,
+        unreclaimable=unreclaimable,
+        swap_room=swap_room,
+        full=stalled,
+        high=current,
+    )
+
+
+def at_rest(unreclaimable: int, swap_room: int = 0) -> GuardSample:
+    """A container of 400 MiB that was never throttled."""
+    return GuardSample(
+        at=0,
+        high_events=0,
+        current=400 * MI,
+        unreclaimable=unreclaimable * MI,
+        swap_room=swap_room * MI,
+    )
 
 
 def decisions(samples: list[GuardSample], limits: HighBounds = LIMITS) -> list[GuardDecision]:
@@ -106,7 +125,8 @@ def test_a_container_without_a_limit_ends_with_none() -> None:
 
 
 def test_an_agent_that_starts_again_goes_on_from_the_step_it_finds() -> None:
-    found = GuardSample(0, 900, 499 * MI, 499 * MI, high=499 * MI)
+    high = 499 * MI
+    found = GuardSample(at=0, high_events=900, current=high, unreclaimable=high, high=high)
     watch, decision = decide_step(GuardState(), found, LIMITS, TUNING)
     assert (watch.step, decision.high) == (2, 499 * MI)
     other = msgspec.structs.replace(found, high=500 * MI)
@@ -127,11 +147,11 @@ def test_a_container_whose_counters_start_again_is_looked_at_afresh() -> None:
 
 
 def test_mostly_anonymous_memory_without_swap_can_be_excluded_beforehand() -> None:
-    heap = GuardSample(0, 0, 400 * MI, 380 * MI)
+    heap = at_rest(380)
     assert would_stall(heap)
-    assert not would_stall(GuardSample(0, 0, 400 * MI, 380 * MI, swap_room=MI))
-    assert would_stall(GuardSample(0, 0, 400 * MI, 320 * MI))
-    assert not would_stall(GuardSample(0, 0, 400 * MI, 320 * MI - 1))
+    assert not would_stall(at_rest(380, swap_room=MI))
+    assert would_stall(at_rest(320))
+    assert not would_stall(msgspec.structs.replace(at_rest(320), unreclaimable=320 * MI - 1))
     assert setting_when_excluded(heap).value == "max"
     assert setting_when_excluded(heap).because.steps == (
         "anonymous and shared 380Mi of 400Mi in use, swap 0",

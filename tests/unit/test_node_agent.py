@@ -16,13 +16,13 @@ import msgspec
 import pytest
 from tests.commands import ROOT, Done, memqos
 from tests.eventually import PATIENCE, eventually
-from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
+from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path, view_of
 from tests.fakes.node import memory_folder
 from tests.unit.test_node_guard import files as stuck
 
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.reconcile import build_reconciler
-from memqos.agent.state import AgentStatus, agent_state
+from memqos.agent.state import agent_state
 from memqos.converge.node_plan import NodePlan, PlanOptions, plan_observation
 from memqos.converge.observation import (
     ObservedNode,
@@ -74,7 +74,7 @@ def folder() -> Iterator[Path]:
 
 def state_of(bed: SteppedNode) -> AgentState:
     """What the agent answers on its socket."""
-    state = agent_state(AgentStatus(bed.core, "0.0", bed.now, 0), bed.now)
+    state = agent_state(view_of(bed), bed.now)
     return read_agent_state(msgspec.json.encode(state), "the test")
 
 
@@ -157,7 +157,7 @@ def test_the_profile_is_the_agents_own(folder: Path) -> None:
 def test_a_step_of_the_guard_is_planned_and_not_undone(folder: Path) -> None:
     bed = GateOff(folder)
     guard = NodeGuard()
-    bed.core = build_reconciler(bed.node, bed.now, guard)
+    bed.core = build_reconciler(bed.reader, bed.writer, bed.now, guard)
     pod = bed.run_pod(a_pod("u1", 64, 128))
     path = container_paths(pod)[0]
     bed.kernel.set(path, "memory.max", str(128 * MI))

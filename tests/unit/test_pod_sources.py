@@ -8,10 +8,11 @@ import pytest
 from tests.fakes.kubelet import fake_kubelet
 
 from memqos.converge.pod_sources import (
+    CachedFilePods,
     FilePods,
     KubeletPods,
+    LabelledPods,
     PodSource,
-    faults_of,
     parse_pod_source,
 )
 from memqos.errors import InputError, Unreachable
@@ -19,6 +20,7 @@ from memqos.host.kubelet import KubeletEndpoint
 from memqos.kube.pod import Pod
 
 NODES = Path(__file__).parents[1] / "nodes"
+ENDPOINT = KubeletEndpoint("http://127.0.0.1:1")
 
 
 def pod(name: str, node: str | None = "node1", **more: Any) -> dict[str, Any]:
@@ -68,7 +70,7 @@ class TestFiles:
         source = FilePods([str(tmp_path)])
         for _ in range(2):
             assert names(source.pods()) == ["a", "e"]
-            faults = [Path(fault.file or "").name for fault in faults_of(source)]
+            faults = [Path(fault.file or "").name for fault in source.faults]
             assert faults == ["b.yaml", "c.yaml", "d.yaml"]
 
     @pytest.mark.parametrize("files", [{}, {"a.yaml": "kind: ["}])
@@ -149,3 +151,28 @@ class TestKubelet:
         source: PodSource = KubeletPods(KubeletEndpoint("http://127.0.0.1:1"))
         with pytest.raises(Unreachable):
             source.pods()
+
+
+class TestWhatIsAskedOfASource:
+    """An agent asks the same of every source; one that cannot tell says so."""
+
+    @pytest.mark.parametrize(
+        "source", [FilePods(["/pods"]), CachedFilePods(["/pods"]), KubeletPods(ENDPOINT)]
+    )
+    def test_one_that_answers_at_once_is_never_waited_for_and_never_stale(
+        self, source: PodSource
+    ) -> None:
+        assert (source.has_answer, source.lacks_pods, source.stale_reason) == (False, False, None)
+        assert (source.faults, source.node(), source.event_poster()) == ((), None, None)
+        source.stop()
+
+    def test_a_kubelet_can_be_asked_for_its_configuration_and_a_file_cannot(self) -> None:
+        assert KubeletPods(ENDPOINT).kubelet_endpoint(None) is ENDPOINT
+        assert FilePods(["/pods"]).kubelet_endpoint(None) is None
+
+    def test_labels_of_a_runtime_leave_the_faults_of_the_files(self, tmp_path: Path) -> None:
+        put(tmp_path / "a.json", pod_list(pod("a")))
+        put(tmp_path / "b.yaml", "kind: [")
+        source = LabelledPods(FilePods([str(tmp_path)]), dict, "node")
+        assert names(source.pods()) == ["a"]
+        assert [Path(fault.file or "").name for fault in source.faults] == ["b.yaml"]

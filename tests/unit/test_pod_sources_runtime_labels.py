@@ -12,7 +12,7 @@ from tests.fakes.cgroups import FakeKernel
 from tests.fakes.node import memory_folder
 from tests.fakes.runtime import FakeRuntime
 
-from memqos.converge.pod_sources import LabelledPods, add_container_ids
+from memqos.converge.pod_sources import LabelledPods, PodSource, add_container_ids
 from memqos.host.cri import CriClient, ListedContainer
 from memqos.kube.pod import Pod
 from memqos.plan.semantics import is_stored
@@ -69,7 +69,7 @@ class TestAManifest:
         ]
 
     def test_is_the_same_object_as_long_as_nothing_changes(self) -> None:
-        class Source:
+        class Source(PodSource):
             one = bare()
 
             def pods(self) -> list[Pod]:
@@ -112,14 +112,14 @@ def test_an_agent_needs_no_more_than_manifests_and_a_runtime(folder: Path) -> No
     pod = bare()
     running: list[ListedContainer] = []
 
-    class Source:
+    class Source(PodSource):
         def pods(self) -> list[Pod]:
             return [pod]
 
         def describe(self) -> str:
             return "one"
 
-    bed.node.source = LabelledPods(Source(), lambda: {"containerd": running}, "node")
+    bed.reader.source = LabelledPods(Source(), lambda: {"containerd": running}, "node")
     bed.wait(1)
     path = f"{LEVELS[0]}/podu1"
     burstable = f"{LEVELS[1]}/podu1"

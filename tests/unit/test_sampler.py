@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths
+from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths, view_of
 from tests.fakes.node import memory_folder
 from tests.unit.test_oom_report import KILLED_4_19, OF_CGROUP, SCOPE
 
@@ -15,7 +15,6 @@ from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.metrics import metric_families
 from memqos.agent.reconcile import build_reconciler
 from memqos.agent.sampler import Sampler, sampler_of
-from memqos.agent.state import AgentStatus
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kmsg import KernelLog
@@ -61,7 +60,7 @@ class Watched:
             log=log,
             proc=str(folder / "proc"),
         )
-        self.bed.core = build_reconciler(self.bed.node, self.bed.now, self.guard)
+        self.bed.core = build_reconciler(self.bed.reader, self.bed.writer, self.bed.now, self.guard)
         self.pod = self.bed.run_pod(a_pod("web"))
         (self.path,) = container_paths(self.pod)
         self.bed.settle()
@@ -153,7 +152,7 @@ def test_an_agent_that_is_started_again_goes_on_where_the_last_one_was(
     node.bed.kernel.set(node.path, "memory.stat", f"anon {in_use}\nfile 0\nshmem 0")
     node.bed.crash()
     node.guard = node.sampler.guard = NodeGuard()
-    node.bed.core = build_reconciler(node.bed.node, node.bed.now, node.guard)
+    node.bed.core = build_reconciler(node.bed.reader, node.bed.writer, node.bed.now, node.guard)
     node.bed.settle()
     assert node.high() == PLANNED + 8 * steps
     node.lives(2, stuck=True)
@@ -445,8 +444,8 @@ def test_the_log_says_once_that_nothing_is_recorded_and_once_that_it_is_again(
         == len(node.bed.log_events("recording goes on"))
         == 1
     )
-    status = AgentStatus(node.bed.core, "0.0", node.bed.now, 0.0, node.sampler)
-    found = {family.name: list(family.samples) for family in metric_families(status)}
+    view = view_of(node.bed, node.sampler)
+    found = {family.name: list(family.samples) for family in metric_families(view)}
     assert found["memqos_recording"][0].value == 1
 
 
@@ -459,8 +458,8 @@ def _until_written(node: Watched) -> None:
 def test_metrics_tell_of_the_guard_and_the_recorder(folder: Path) -> None:
     node = Watched(folder)
     node.lives(40, stuck=True)
-    status = AgentStatus(node.bed.core, "0.0", node.bed.now, 0.0, node.sampler)
-    found = {family.name: list(family.samples) for family in metric_families(status)}
+    view = view_of(node.bed, node.sampler)
+    found = {family.name: list(family.samples) for family in metric_families(view)}
     assert found["memqos_guard_step"][0].value == 4
     assert {sample.value for sample in found["memqos_guard_steps_total"]} == {4, 0}
     assert found["memqos_recording"][0].value == 1

@@ -24,7 +24,7 @@ def test_a_leak_in_any_part_of_it_is_reported() -> None:
     def leak(node: Node) -> None:
         kept.append(os.dup(0))
         # As a part of the agent would that forgets nobody.
-        node.agent.status.core.observed.__dict__.setdefault("all", []).append(bytes(1 << 18))
+        node.agent.core.observed.__dict__.setdefault("all", []).append(bytes(1 << 18))
 
     try:
         prints = run(SHORT, leak)

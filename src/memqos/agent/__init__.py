@@ -1,1 +1,1 @@
-"""The agent: keeps a node as planned while pods come and go, and tells how it does."""
+"""The agent: keeps a node as planned while pods come and go, and reports how it is doing."""

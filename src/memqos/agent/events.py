@@ -10,7 +10,6 @@ import msgspec
 
 from memqos.agent.configuration import AgentConfiguration, LogFormat
 from memqos.agent.core.report import Announcement, LogEvent, LogSeverity
-from memqos.agent.pod_source import cluster_source
 from memqos.converge.pod_sources import PodSource
 from memqos.draw.text.terminal import visible
 from memqos.errors import MemqosError
@@ -106,7 +105,7 @@ class _PendingEvent(NamedTuple):
 
 
 class Announcer:
-    """Gathers announcements, and has them told when their time has come. Nothing here waits."""
+    """Collects announcements, and posts them when their time has come. Nothing here waits."""
 
     def __init__(self, poster: Poster) -> None:
         self.poster = poster
@@ -115,7 +114,7 @@ class Announcer:
         self._now = 0.0
 
     def accept(self, announcements: Iterable[Announcement], now: float) -> None:
-        """Take in what has happened, and tell what is ripe."""
+        """Take in what has happened, and post what is ripe."""
         for pod, reason, what in announcements:
             uid = cgroup_uid(pod)
             if uid is None or self._is_repeated(uid, reason, what):
@@ -134,7 +133,7 @@ class Announcer:
         self.poster.forget_pods_but(uids)
 
     def stop(self) -> None:
-        """Tell the rest, as far as that goes at once."""
+        """Post the rest, as far as that goes at once."""
         self._post_ripe(float("inf"))
         self.poster.stop()
 
@@ -148,9 +147,9 @@ class Announcer:
     def _post_ripe(self, until: float) -> None:
         ripe = [key for key, each in self._pending.items() if each.since <= until]
         for uid, reason in ripe:
-            since, pod, said = self._pending.pop((uid, reason))
+            since, pod, notes = self._pending.pop((uid, reason))
             metadata = pod.metadata
-            note = FRONT.get(reason, "") + BETWEEN.join(said)
+            note = FRONT.get(reason, "") + BETWEEN.join(notes)
             happening = PodEvent(
                 metadata.namespace or "default", metadata.name or "", uid, reason, note
             )
@@ -158,14 +157,9 @@ class Announcer:
 
 
 def announcer_of(configuration: AgentConfiguration, source: PodSource) -> Announcer | None:
-    """Who tells the cluster; nobody where pods do not come from one, or it is not to be told."""
-    if not configuration.events:
+    """Posts events of pods; None where pods do not come from a cluster, or it wants no events."""
+    poster = source.event_poster() if configuration.events else None
+    if poster is None:
         return None
-    followed = cluster_source(source)
-    if followed is None:
-        return None
-    from memqos.host.apiserver.events import EventPoster
-
-    poster = EventPoster(followed.server, followed.name)
     poster.start()
     return Announcer(poster)

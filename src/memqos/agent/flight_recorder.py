@@ -67,7 +67,7 @@ class FlightRecorder:
         self._rate = rate or RecordingRate()
         self._subjects: dict[str, Subject] = {}
         self._removed: dict[str, tuple[int, Subject]] = {}
-        """Whose a cgroup was that has vanished, and when: its death may be told of later."""
+        """Whose a cgroup was that has vanished, and when: its kill may be reported later."""
         self._histories: dict[str, ReadingHistory] = {}
         self._amounts: dict[tuple[str, str], tuple[int | None, int | None]] = {}
         self._evicted: set[str] = set()
@@ -146,9 +146,11 @@ class FlightRecorder:
             ),
         )
 
-    def record_drift(self, path: str, file: str, held: str, found: str, by: str, at: int) -> None:
+    def record_drift(
+        self, path: str, file: str, expected: str, found: str, by: str, at: int
+    ) -> None:
         """Somebody else has written a value."""
-        self._note(path, WriteRecord(at, file, held, found, by=truncate_text(by)))
+        self._note(path, WriteRecord(at, file, expected, found, by=truncate_text(by)))
 
     def record_kill(
         self,
@@ -158,7 +160,7 @@ class FlightRecorder:
         page_size: int,
         otherwise: Callable[[str], Subject | None] = lambda path: None,
     ) -> Subject:
-        """The kernel has killed; whom it is told of: the container, or the node if it is none's.
+        """The kernel has killed; who it is recorded of: the container, or the node if it is none's.
 
         `otherwise` is asked about cgroups that were never looked at.
         """
@@ -168,7 +170,7 @@ class FlightRecorder:
         return who
 
     def record_pods(self, pods: Collection[Pod], at: int) -> None:
-        """The pods of the node, as they are told now: who was evicted, and who resized."""
+        """The pods of the node, as the source has them now: who was evicted, and who resized."""
         for pod in pods:
             self._record_resizes(pod, at)
             status, uid = pod.status, pod.metadata.uid or ""
@@ -179,9 +181,9 @@ class FlightRecorder:
             for container in containers_of(pod):
                 who = subject_of(pod, container.name)
                 self.writer.add(who, EvictionRecord(at, truncate_text(status.reason), message))
-        there = {pod.metadata.uid or "" for pod in pods}
-        self._evicted &= there
-        for key in [key for key in self._amounts if key[0] not in there]:
+        uids = {pod.metadata.uid or "" for pod in pods}
+        self._evicted &= uids
+        for key in [key for key in self._amounts if key[0] not in uids]:
             del self._amounts[key]
 
     def record_pressure(self, at: int, available: int, total: int, some: int, full: int) -> None:
@@ -277,20 +279,20 @@ class OomKillReader:
         self._reports = OomReader()
 
     def read_log(self, memory: Mapping[str, int], at: int, whose: SubjectLookup) -> None:
-        """Read on. A report is over when nothing more is heard."""
-        heard = False
+        """Read on. A report is over when nothing more is logged."""
+        is_logged = False
         try:
             for record in () if self.log is None else self.log.records():
-                heard = True
+                is_logged = True
                 for report in self._reports.feed(record):
                     self._record_kill(report, memory, at, whose)
         except MemqosError:
             self.log = None
-        if not heard:
+        if not is_logged:
             self.flush(memory, at, whose)
 
     def flush(self, memory: Mapping[str, int], at: int, whose: SubjectLookup) -> None:
-        """What was heard of the last report is all there is to it."""
+        """What was logged of the last report is all there is to it."""
         for report in self._reports.flush():
             self._record_kill(report, memory, at, whose)
 
@@ -318,7 +320,7 @@ def find_subject(node_intent: NodeIntent, path: str) -> Subject | None:
     """The container that a cgroup below a pod's belongs to, whether or not it is still there.
 
     One that dies as soon as it has started is known by nothing else. Where not even its name is
-    planned, as nobody has told of it yet, it can only be the one container of its pod.
+    planned, as no source has it yet, it can only be the one container of its pod.
     """
     pod = path
     while pod and pod not in node_intent.by_path:

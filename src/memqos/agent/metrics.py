@@ -1,21 +1,19 @@
-"""An agent's state as metrics: desired and actual, the kernel's counts, and its own doing."""
+"""An agent's state as metrics: desired and actual values, the kernel's counts, its own work."""
 
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
 from memqos.agent import metric_catalogue as names
 from memqos.agent.core.guard import GuardStep
 from memqos.agent.core.pod_intent import MEMORY_FILES, WRITABLE_FILES
-from memqos.agent.core.reconciler import Reconciler
-from memqos.agent.kernel_counters import CgroupCounters as Counts
+from memqos.agent.core.view import ContestedValue, NodeView
 from memqos.agent.kernel_counters import pressure_of
 from memqos.agent.metric_catalogue import Metric
-from memqos.agent.sampler import Sampler
-from memqos.agent.state import AgentStatus
+from memqos.agent.state import AgentView, SamplerView
 from memqos.plan.changes import as_stored
 from memqos.plan.levels import class_demand
 from memqos.plan.setting import MAX, NEEDS_NODE
@@ -27,22 +25,27 @@ _INFINITE: Final = float("inf")
 _MOVES: Final[tuple[GuardStep, ...]] = ("widen", "narrow")
 _LEVELS: Final = ("node", "burstable", "besteffort")
 
+LabelledCgroups = Sequence[tuple[str, Cgroup]]
+"""Cgroups, each after its labels."""
 
-def metric_families(status: AgentStatus, proc: str = "/proc") -> Iterator[Family]:
-    """Everything that is exported, out of what is known now."""
-    core = status.core
-    cgroups = _cgroups_with_labels(core)
-    yield from _agent_families(status)
-    yield from _value_families(core, cgroups)
-    yield from _kernel_families(status, cgroups, proc)
-    yield from _work_families(core)
-    yield from _numa_families(core)
-    if status.announcer is not None:
-        yield _single(names.EVENTS_SENT, status.announcer.poster.sent)
-        yield _single(names.EVENTS_DROPPED, status.announcer.poster.dropped)
-    yield from _container_families(status.sampler, cgroups)
-    if core.configuration.kep_metrics:
-        yield from _kep_families(status, cgroups)
+
+def metric_families(view: AgentView, proc: str = "/proc") -> Iterator[Family]:
+    """Everything that is exported, out of what was last published."""
+    node = view.node
+    cgroups = [
+        (_labels(each.pod or "", each.container or ""), each) for each in node.observed_cgroups()
+    ]
+    yield from _agent_families(view)
+    yield from _value_families(node, cgroups)
+    yield from _kernel_families(view, cgroups, proc)
+    yield from _work_families(node)
+    yield from _numa_families(node)
+    if view.events is not None:
+        yield _single(names.EVENTS_SENT, view.events.sent)
+        yield _single(names.EVENTS_DROPPED, view.events.dropped)
+    yield from _sampler_families(view.sampler, cgroups)
+    if node.configuration.kep_metrics:
+        yield from _kep_families(view, cgroups)
 
 
 def _family(metric: Metric, samples: Iterable[MetricSample]) -> Family:
@@ -53,19 +56,18 @@ def _single(metric: Metric, value: float, labelled: str = "") -> Family:
     return _family(metric, [MetricSample(labelled, value)])
 
 
-def _agent_families(status: AgentStatus) -> Iterator[Family]:
-    core = status.core
-    terms = core.planner.node_settings.settings
+def _agent_families(view: AgentView) -> Iterator[Family]:
+    status, node_settings = view.status, view.node.node_settings
     info = labels(
         version=status.version,
-        release=str(terms.release),
-        mode=core.configuration.mode,
-        policy=terms.policy,
+        release=str(node_settings.settings.release),
+        mode=view.node.configuration.mode,
+        policy=node_settings.settings.policy,
     )
     yield _single(names.AGENT_INFO, 1, info)
     if status.resynced is not None:
         yield _single(names.LAST_RESYNC, status.resynced)
-    yield _single(names.SETTINGS_KNOWN, int(core.planner.node_settings.doubt is None))
+    yield _single(names.SETTINGS_KNOWN, int(node_settings.doubt is None))
     yield _single(names.RESYNC_SUCCESSFUL, int(status.failing is None))
     yield _single(names.RELOAD_SUCCESSFUL, int(status.reload_fault is None))
     yield _single(names.RELOAD_TIME, status.reloaded)
@@ -73,48 +75,27 @@ def _agent_families(status: AgentStatus) -> Iterator[Family]:
     yield _single(names.RESIDENT, _resident_bytes())
 
 
-def _cgroups_with_labels(core: Reconciler) -> list[tuple[str, Cgroup]]:
-    """The pods' cgroups that are there, each with its labels."""
-    known = core.observed
-    return [
-        (_labels(cgroup.pod or "", cgroup.container or ""), cgroup)
-        for pod in tuple(known.pods)
-        for cgroup in core.node_intent.cgroups_of(pod)
-        if cgroup.path in known
-    ]
-
-
-def _is_writable(core: Reconciler, path: str) -> bool:
-    """Whether what differs at a cgroup is to be written: not at a pod that is only observed, unless
-    all are."""
-    pod = core.observed.pod_of(path)
-    intent = None if pod is None else core.node_intent.by_path.get(pod)
-    return core.configuration.mode == "observe" or intent is None or intent.mode == "enforce"
-
-
-def _value_families(core: Reconciler, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Family]:
-    page, known = core.planner.page_size, core.observed.by_path
-    above = list(zip(_LEVELS, core.node_intent.last_parent_cgroups, strict=False))
-    pending = [change for changes in tuple(core.pending.values()) for change in changes]
-    counts = Counter(change.file for change in pending)
-    yield _single(
-        names.CONVERGED, int(not any(_is_writable(core, change.path) for change in pending))
-    )
-    files = MEMORY_FILES if core.bindings is None else WRITABLE_FILES
+def _value_families(node: NodeView, cgroups: LabelledCgroups) -> Iterator[Family]:
+    page_size = node.node_settings.settings.page_size
+    counts = Counter(change.file for change in node.pending)
+    yield _single(names.CONVERGED, int(node.is_converged))
+    files = MEMORY_FILES if node.numa is None else WRITABLE_FILES
     yield _family(
         names.PENDING_CHANGES, [MetricSample(labels(file=file), counts[file]) for file in files]
     )
-    levelled = [(labels(level=level), cgroup) for level, cgroup in above]
+    parents = [
+        (labels(level=level), cgroup) for level, cgroup in zip(_LEVELS, node.parents, strict=False)
+    ]
     for desired, actual, of in (
         (names.DESIRED, names.ACTUAL, cgroups),
-        (names.LEVEL_DESIRED, names.LEVEL_ACTUAL, levelled),
+        (names.LEVEL_DESIRED, names.LEVEL_ACTUAL, parents),
     ):
         yield _family(
             desired,
             [
                 MetricSample(*each)
                 for labelled, cgroup in of
-                for each in _values_as_planned(labelled, cgroup, page)
+                for each in _planned_values(labelled, cgroup, page_size)
             ],
         )
         yield _family(
@@ -122,26 +103,24 @@ def _value_families(core: Reconciler, cgroups: list[tuple[str, Cgroup]]) -> Iter
             [
                 MetricSample(_with_file(labelled, file), _bytes(content))
                 for labelled, cgroup in of
-                if (found := known.get(cgroup.path)) is not None
+                if (found := node.files.get(cgroup.path)) is not None
                 for file in MEMORY_FILES
-                if (content := found.files.get(file)) is not None
+                if (content := found.get(file)) is not None
             ],
         )
 
 
-def _values_as_planned(labelled: str, cgroup: Cgroup, page: int) -> Iterator[tuple[str, float]]:
+def _planned_values(labelled: str, cgroup: Cgroup, page_size: int) -> Iterator[tuple[str, float]]:
     for file in MEMORY_FILES:
         setting = cgroup.settings.get(file)
         if setting is not None and setting.value != NEEDS_NODE:
-            yield _with_file(labelled, file), _bytes(as_stored(file, setting.value, page))
+            yield _with_file(labelled, file), _bytes(as_stored(file, setting.value, page_size))
 
 
-def _kernel_families(
-    status: AgentStatus, cgroups: list[tuple[str, Cgroup]], proc: str
-) -> Iterator[Family]:
-    samples = status.counters
-    found: list[tuple[str, Counts]] = [
-        (labelled, samples[cgroup.path]) for labelled, cgroup in cgroups if cgroup.path in samples
+def _kernel_families(view: AgentView, cgroups: LabelledCgroups, proc: str) -> Iterator[Family]:
+    counters = view.counters
+    found = [
+        (labelled, counters[cgroup.path]) for labelled, cgroup in cgroups if cgroup.path in counters
     ]
     yield _family(
         names.MEMORY_CURRENT,
@@ -176,172 +155,165 @@ def _kernel_families(
     )
 
 
-def _work_families(core: Reconciler) -> Iterator[Family]:
-    report, node_intent, schedule = core.report, core.node_intent, core.schedule
-    intents = tuple(node_intent.intents.values())
-    modes = Counter(wish.mode or "unselected" for wish in intents)
-    pods = tuple(core.observed.pods)
-    out = [
-        wish
-        for path in node_intent.unreserved
-        if (wish := node_intent.by_path.get(path)) is not None
-    ]
+def _work_families(node: NodeView) -> Iterator[Family]:
+    counts = node.counts
+    intents = [pod.intent for pod in node.pods]
+    modes = Counter(intent.mode or "unselected" for intent in intents)
     yield _family(
         names.POD_COUNT, [MetricSample(labels(mode=mode), n) for mode, n in sorted(modes.items())]
     )
-    yield _single(names.UNRESOLVED, sum(len(wish.unresolved) for wish in intents))
-    yield _single(names.RESERVED, sum(core.observed.number(path, "memory.min") for path in pods))
-    yield _single(names.RESERVABLE_BYTES, node_intent.reservable)
+    yield _single(names.UNRESOLVED, sum(len(intent.unresolved) for intent in intents))
+    reserved = [node.files.get(path, {}).get("memory.min", "") for path in node.observed_pods]
+    yield _single(names.RESERVED, sum(int(each) for each in reserved if each.isdigit()))
+    yield _single(names.RESERVABLE_BYTES, node.reservable)
     yield _family(
-        names.UNRESERVED, [MetricSample(_pod_labels(wish.key), wish.reservation[0]) for wish in out]
+        names.UNRESERVED,
+        [
+            MetricSample(_pod_labels(pod.intent.key), pod.intent.reservation[0])
+            for pod in node.pods
+            if pod.is_unreserved
+        ],
     )
-    yield _single(names.RAMPING, len(schedule.ramps))
-    yield _single(names.BACKING_OFF, len(schedule.backoff.until))
+    yield _single(names.RAMPING, len(node.ramps))
+    yield _single(names.BACKING_OFF, len(node.backoff))
     yield _family(
         names.DRIFT,
         [
             MetricSample(labels(file=file, cause=cause), count)
-            for (file, cause), count in sorted(report.drifts.items())
+            for (file, cause), count in sorted(counts.drifts.items())
         ],
     )
     yield _family(
         names.CONTESTED,
-        [
-            MetricSample(_with_file(_labels_at(core, path), file), 1)
-            for path, file in tuple(core.drift.fights.contested)
-        ],
+        [MetricSample(_with_file(_labels_of(each), each.drift.file), 1) for each in node.contested],
     )
     yield _family(
         names.WRITE_COUNT,
         [
             MetricSample(labels(file=file, end=end), count)
-            for (file, end), count in sorted(report.writes.items())
+            for (file, end), count in sorted(counts.writes.items())
         ],
     )
     yield _family(
         names.RESTORE_COUNT,
         [
             MetricSample(labels(file=file, end=end), count)
-            for (file, end), count in sorted(report.restores.items())
+            for (file, end), count in sorted(counts.restores.items())
         ],
     )
-    yield _family(names.WRITE_SECONDS, report.write_seconds.samples())
+    yield _family(names.WRITE_SECONDS, counts.write_seconds.samples())
     yield _family(
         names.RECONCILE_SECONDS,
-        histograms({labels(trigger=name): each for name, each in report.reconcile_seconds.items()}),
+        histograms({labels(trigger=name): each for name, each in counts.reconcile_seconds.items()}),
     )
     yield _family(
         names.ERRORS,
-        [MetricSample(labels(kind=kind), n) for kind, n in sorted(report.errors.items())],
+        [MetricSample(labels(kind=kind), n) for kind, n in sorted(counts.errors.items())],
     )
     yield _family(
         names.ANNOTATIONS_REFUSED,
         [
-            MetricSample(_pod_labels(wish.key), wish.ignored_annotations)
-            for wish in intents
-            if wish.ignored_annotations
+            MetricSample(_pod_labels(intent.key), intent.ignored_annotations)
+            for intent in intents
+            if intent.ignored_annotations
         ],
     )
 
 
-def _numa_families(core: Reconciler) -> Iterator[Family]:
+def _numa_families(node: NodeView) -> Iterator[Family]:
     yield _family(
         names.NUMA_UNBOUND,
         [
-            MetricSample(_with_label(_pod_labels(wish.key), "reason", reason), 1)
-            for path, wish in tuple(core.node_intent.by_path.items())
-            for reason in sorted({notice.reason for notice in core.node_intent.notices_of(path)})
+            MetricSample(_with_label(_pod_labels(pod.intent.key), "reason", reason), 1)
+            for pod in node.pods
+            for reason in sorted({notice.reason for notice in pod.notices})
         ],
     )
-    bindings = core.bindings
-    if bindings is None:
+    numa = node.numa
+    if numa is None:
         return
-    assigned, intents = bindings.assignments, core.node_intent.by_path
+    keys = {pod.intent.path: pod.intent.key for pod in node.pods}
     yield _family(
         names.NUMA_ASSIGNED,
         [
-            MetricSample(_with_label(_labels(intents[path].key, container), "node", str(node)), 1)
-            for path, of_pod in tuple(assigned.items())
-            if path in intents
-            for container, each in of_pod.items()
-            for node in each.nodes
+            MetricSample(_with_label(_labels(keys[path], container), "node", str(number)), 1)
+            for path, assignments in numa.assignments.items()
+            if path in keys
+            for container, each in assignments.items()
+            for number in each.nodes
         ],
     )
-    state = bindings.assigner.state
     yield _family(
         names.NUMA_FREE,
         [
-            MetricSample(labels(node=str(number), resource=resource), table.free)
-            for number, node in (state.nodes.items() if state is not None else ())
-            for resource, table in node.memory.items()
+            MetricSample(labels(node=str(number), resource=each.name), each.free)
+            for number, resources in numa.resources.items()
+            for each in resources
         ],
     )
-    yield _single(names.NUMA_FAULTS, len(bindings.faults))
+    yield _single(names.NUMA_FAULTS, len(numa.faults))
 
 
-def _container_families(
-    sampler: Sampler | None, cgroups: list[tuple[str, Cgroup]]
-) -> Iterator[Family]:
+def _sampler_families(sampler: SamplerView | None, cgroups: LabelledCgroups) -> Iterator[Family]:
     if sampler is None:
         return
-    if sampler.guard is not None:
-        steps = sampler.guard.widened
+    guard = sampler.guard
+    if guard is not None:
         yield _family(
             names.GUARD_STEP,
             [
-                MetricSample(labelled, steps[cgroup.path])
+                MetricSample(labelled, guard.widened[cgroup.path])
                 for labelled, cgroup in cgroups
-                if cgroup.path in steps
+                if cgroup.path in guard.widened
             ],
         )
         yield _family(
             names.GUARD_STEPS,
-            [MetricSample(labels(kind=kind), sampler.guard_moves[kind]) for kind in _MOVES],
+            [MetricSample(labels(kind=kind), guard.steps.get(kind, 0)) for kind in _MOVES],
         )
-        yield _single(names.GUARD_EXCLUDED, len(sampler.guard.excluded))
-    yield _single(names.KILLS, sampler.oom_kills.count)
+        yield _single(names.GUARD_EXCLUDED, guard.excluded)
+    yield _single(names.KILLS, sampler.kills)
     if sampler.recorder is not None:
-        yield _single(names.RECORDING, int(sampler.recorder.fault is None))
+        yield _single(names.RECORDING, int(sampler.recorder.is_recording))
         yield _single(names.RECORDS_LOST, sampler.recorder.lost)
 
 
-def _kep_families(status: AgentStatus, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Family]:
-    known = status.core.observed
+def _kep_families(view: AgentView, cgroups: LabelledCgroups) -> Iterator[Family]:
+    files, counters = view.node.files, view.counters
     containers = [(labelled, each.path) for labelled, each in cgroups if each.container]
     for metric, file in ((names.KEP_MIN, "memory.min"), (names.KEP_HIGH, "memory.high")):
         yield _family(
             metric,
             [
-                MetricSample(labelled, _bytes(found.files[file]))
+                MetricSample(labelled, _bytes(files[path][file]))
                 for labelled, path in containers
-                if (found := known.by_path.get(path)) is not None and file in found.files
+                if file in files[path]
             ],
         )
     yield _family(
         names.KEP_THROTTLED,
         [
-            MetricSample(labelled, status.counters[path].events["high"])
+            MetricSample(labelled, counters[path].events["high"])
             for labelled, path in containers
-            if path in status.counters and "high" in status.counters[path].events
+            if path in counters and "high" in counters[path].events
         ],
     )
-    minimum, low = _protection_by_class(status.core)
+    minimum, low = _protection_by_class(view.node)
     yield _single(names.KEP_NODE_MIN, minimum)
     yield _single(names.KEP_NODE_LOW, low)
 
 
-def _protection_by_class(core: Reconciler) -> tuple[int, int]:
+def _protection_by_class(node: NodeView) -> tuple[int, int]:
     """What Guaranteed pods have of memory.min and Burstable pods of memory.low.
 
     As a kubelet sums it up: what the pods request, not what is found in cgroups. kubepods itself
-    holds more, since the memory.min of a kubelet there covers Burstable pods too.
+    has more, since the memory.min of a kubelet there covers Burstable pods too.
     """
-    terms = core.planner.node_settings.settings
-    if not terms.release.is_enabled("MemoryQoS"):
+    settings = node.node_settings.settings
+    if not settings.release.is_enabled("MemoryQoS"):
         return 0, 0
-    policy = terms.policy if KNOWS_POLICY.at(terms.release.minor) else "HardReservation"
-    intents = tuple(core.node_intent.intents.values())
-    demand = class_demand(wish.plan for wish in intents if wish.plan is not None)
+    policy = settings.policy if KNOWS_POLICY.at(settings.release.minor) else "HardReservation"
+    demand = class_demand(plan for pod in node.pods if (plan := pod.intent.plan) is not None)
     return (
         0 if policy == "None" else demand.guaranteed,
         demand.burstable if policy == "TieredReservation" else 0,
@@ -359,13 +331,12 @@ def _pod_labels(key: str) -> str:
     return labels(namespace=namespace, pod=pod)
 
 
-def _labels_at(core: Reconciler, path: str) -> str:
-    """Those of a cgroup; one above the pods goes by its path in the place of a container's name."""
-    pod = core.observed.pod_of(path)
-    for cgroup in core.node_intent.cgroups_of(pod) if pod is not None else ():
-        if cgroup.path == path:
-            return _labels(cgroup.pod or "", cgroup.container or "")
-    return labels(namespace="", pod="", container=path)
+def _labels_of(contested: ContestedValue) -> str:
+    """A cgroup above the pods has its path in the place of a container's name."""
+    cgroup = contested.cgroup
+    if cgroup is None:
+        return labels(namespace="", pod="", container=contested.drift.path)
+    return _labels(cgroup.pod or "", cgroup.container or "")
 
 
 def _with_label(labelled: str, name: str, word: str) -> str:

@@ -1,7 +1,8 @@
-"""One pass of an agent: ask, look, judge, write, take in. It may block, and runs off the loop.
+"""One pass of an agent: fetch pods, read cgroups, plan, write, and settle. It may block, and runs
+off the loop.
 
-It does not wait for a kubelet: that is asked by a thread of its own, and a pass takes in its
-answers.
+It does not wait for a kubelet: requests to that run in a thread of their own, and a pass takes in
+the answers that have arrived.
 """
 
 import time
@@ -9,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from memqos.agent.core.node_guard import NodeGuard
-from memqos.agent.core.pod_intent import IntentPlanner
+from memqos.agent.core.pod_intent import AgentSettings, IntentPlanner
 from memqos.agent.core.reconciler import Reconciler
+from memqos.agent.node_reader import NodeReader
 from memqos.agent.node_writer import NodeWriter
-from memqos.agent.pod_source import PodsPending, has_answer, lacks_pods, stale_source_reason
+from memqos.agent.pod_source import PodsPending
 from memqos.agent.settings_source import KUBELET_PENDING
-from memqos.converge.pod_sources import faults_of
 from memqos.errors import MemqosError
 from memqos.kube.pod import Pod
 
@@ -25,12 +26,12 @@ class MonotonicClock(Protocol):
     def __call__(self) -> float: ...
 
 
-def build_reconciler(node: NodeWriter, now: float, guard: NodeGuard | None = None) -> Reconciler:
+def build_reconciler(
+    reader: NodeReader, writer: NodeWriter, now: float, guard: NodeGuard | None = None
+) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
-    core = Reconciler(
-        IntentPlanner(node.configuration, node.node_settings(), node.read_own_cgroup()), now, guard
-    )
-    if node.configuration.mode == "observe" and (values := node.count_leftover_values()):
+    core = Reconciler(_new_planner(reader, _read_settings(reader, writer)), now, guard)
+    if reader.configuration.mode == "observe" and (values := writer.count_leftover_values()):
         core.report.log(
             "warning",
             "values of memqos are in place here: memqos rollback gives them back",
@@ -39,24 +40,25 @@ def build_reconciler(node: NodeWriter, now: float, guard: NodeGuard | None = Non
     return core
 
 
-def reconfigure(core: Reconciler, node: NodeWriter, now: float) -> None:
-    """Work under what the hand's configuration and the machine say now."""
-    desires = IntentPlanner(node.configuration, node.node_settings(), node.read_own_cgroup())
-    if node.is_requested:
+def reconfigure(core: Reconciler, reader: NodeReader, writer: NodeWriter, now: float) -> None:
+    """Plan by what the configuration and the machine say now."""
+    planner = _new_planner(reader, _read_settings(reader, writer))
+    if reader.settings_source.is_requested:
         core.note_kubelet_request()
-    core.reconfigure(desires, now)
+    core.reconfigure(planner, now)
 
 
-def note_kubelet_reply(core: Reconciler, node: NodeWriter, now: float) -> None:
+def note_kubelet_reply(core: Reconciler, reader: NodeReader, now: float) -> None:
     """The kubelet has answered: have a pass take it in, of the whole node if that lacked pods."""
     core.schedule.schedule_reply(now)
-    if lacks_pods(node.source) and has_answer(node.source):
+    if reader.source.lacks_pods and reader.source.has_answer:
         core.resync(now)
 
 
 def run_pass(
     core: Reconciler,
-    node: NodeWriter,
+    reader: NodeReader,
+    writer: NodeWriter,
     clock: MonotonicClock,
     random: Callable[[], float] = lambda: 0.5,
 ) -> bool:
@@ -64,48 +66,63 @@ def run_pass(
 
     Where it raises, what was to be looked at has not been: the whole node has to be.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     now = clock()
     due = core.take_due(now, random())
-    complete = not lacks_pods(node.source)
+    source, settings_source = reader.source, reader.settings_source
+    complete = not source.lacks_pods
     pods = None
-    if due.fetches_pods or has_answer(node.source):
+    if due.fetches_pods or source.has_answer:
         # Pods first: what the cluster says of the node comes with them.
-        pods, complete = _fetch_pods(core, node)
+        pods, complete = _fetch_pods(core, reader)
     if due.is_full:
-        for missed in (node.rediscover_owners(), stale_source_reason(node.source)):
-            if missed is not None:
-                core.report.log_error("source", missed)
-    is_ground_due = node.is_settings_due()
-    if due.confirms_kubelet and not (core.drift.is_requested and node.is_request_pending):
-        node.refresh()
-    if due.is_full or due.fetches_pods or due.confirms_kubelet or is_ground_due:
-        is_grounded = _refresh_settings(core, node, now)
-        complete &= is_grounded
-        core.confirm(now, answered=is_grounded and node.is_fresh)
-        is_confirmed = is_grounded and node.is_fresh and core.drift.unconfirmed_since is None
-        _drop_kubelet_entries(core, node, now, answered=is_confirmed)
+        for why in (writer.rediscover_owners(), source.stale_reason):
+            if why is not None:
+                core.report.log_error("source", why)
+    is_settings_due = settings_source.is_due()
+    is_answer_awaited = core.drift.is_requested and settings_source.is_request_pending
+    if due.confirms_kubelet and not is_answer_awaited:
+        settings_source.refresh()
+    if due.is_full or due.fetches_pods or due.confirms_kubelet or is_settings_due:
+        is_resolved = _refresh_settings(core, reader, writer, now)
+        complete &= is_resolved
+        is_fresh = is_resolved and settings_source.is_fresh
+        core.confirm(now, answered=is_fresh)
+        is_confirmed = is_fresh and core.drift.unconfirmed_since is None
+        _drop_kubelet_entries(core, writer, now, answered=is_confirmed)
     if pods is not None:
         core.accept_pods(pods, now)
     if core.bindings is not None:
-        core.accept_checkpoint(node.read_checkpoint(), now)
-    steps = core.plan_writes(node.read_cgroups(core.scope(now)), now)
-    _restore(core, node, clock, whole=due.is_full)
-    results, moved = node.write(steps, core.report) if steps else ([], [])
-    core.settle_writes(results, moved, clock())
+        core.accept_checkpoint(reader.read_checkpoint(), now)
+    steps = core.plan_writes(reader.read_cgroups(core.scope(now)), now)
+    _restore(core, writer, clock, is_full=due.is_full)
+    results, stale = writer.write(steps, core.report) if steps else ([], [])
+    core.settle_writes(results, stale, clock())
     trigger = "resync" if due.is_full else "event"
-    core.report.reconcile_seconds[trigger].observe(time.perf_counter() - begun)
+    core.report.reconcile_seconds[trigger].observe(time.perf_counter() - start)
     return complete and core.is_full_pass and core.node_intent.has_pods
 
 
-def _fetch_pods(core: Reconciler, node: NodeWriter) -> tuple[list[Pod] | None, bool]:
-    """The pods as far as the source tells them, and whether it tells all of them."""
+def _read_settings(reader: NodeReader, writer: NodeWriter) -> AgentSettings:
+    """The node's settings; the writer may restore the reserved cgroups that they name."""
+    node_settings = reader.node_settings()
+    writer.allow_reserved(node_settings)
+    return node_settings
+
+
+def _new_planner(reader: NodeReader, node_settings: AgentSettings) -> IntentPlanner:
+    return IntentPlanner(reader.configuration, node_settings, reader.read_own_cgroup())
+
+
+def _fetch_pods(core: Reconciler, reader: NodeReader) -> tuple[list[Pod] | None, bool]:
+    """The pods as far as the source has them, and whether these are all."""
+    source = reader.source
     pods = None
     try:
-        pods = node.pods()
-        faults: Sequence[MemqosError] = faults_of(node.source)
+        pods = source.pods()
+        faults: Sequence[MemqosError] = source.faults
     except PodsPending:
-        return None, not lacks_pods(node.source)
+        return None, not source.lacks_pods
     except MemqosError as error:
         faults = [error]
     for fault in faults:
@@ -114,41 +131,40 @@ def _fetch_pods(core: Reconciler, node: NodeWriter) -> tuple[list[Pod] | None, b
 
 
 def _drop_kubelet_entries(
-    core: Reconciler, node: NodeWriter, now: float, *, answered: bool
+    core: Reconciler, writer: NodeWriter, now: float, *, answered: bool
 ) -> None:
-    """Forget what was in files that the kubelet keeps itself, once it has said that it does."""
-    kept = core.node_intent.kubelet_managed
-    if not any(key[:2] in kept for key in node.undo_entries):
+    """Drop undo entries of files that the kubelet writes itself, once it has said that it does."""
+    managed = core.node_intent.kubelet_managed
+    if not any(key[:2] in managed for key in writer.undo_entries):
         return
     if answered:
-        node.drop_kubelet_entries(kept)
+        writer.drop_kubelet_entries(managed)
     else:
         core.request_confirmation(now)
 
 
-def _restore(core: Reconciler, node: NodeWriter, clock: MonotonicClock, *, whole: bool) -> None:
-    owed = core.due_restores(node.undo_entries, clock())
-    if owed:
-        core.settle_restores(node.restore(owed, core.report), owed, clock())
-    elif whole and not core.pending_restores:
-        node.release_journal()
+def _restore(core: Reconciler, writer: NodeWriter, clock: MonotonicClock, *, is_full: bool) -> None:
+    entries = core.due_restores(writer.undo_entries, clock())
+    if entries:
+        core.settle_restores(writer.restore(entries, core.report), entries, clock())
+    elif is_full and not core.pending_restores:
+        writer.release_journal()
 
 
-def _refresh_settings(core: Reconciler, node: NodeWriter, now: float) -> bool:
+def _refresh_settings(core: Reconciler, reader: NodeReader, writer: NodeWriter, now: float) -> bool:
+    """Plan by the node's settings of now; whether they could be worked out."""
     try:
-        node_settings, before = node.node_settings(), core.planner.node_settings
-        if node.is_requested:
+        node_settings, before = _read_settings(reader, writer), core.planner.node_settings
+        if reader.settings_source.is_requested:
             core.note_kubelet_request()
         if node_settings != before:
             # Confirmed before the new settings take effect: they are what the kubelet says now.
-            core.confirm(now, answered=node.is_fresh)
-            core.reconfigure(
-                IntentPlanner(node.configuration, node_settings, node.read_own_cgroup()), now
-            )
+            core.confirm(now, answered=reader.settings_source.is_fresh)
+            core.reconfigure(_new_planner(reader, node_settings), now)
             if before.doubt != KUBELET_PENDING:
                 core.report.log("info", "the node's own configuration has changed")
             core.take_due(now)
-        for severity, note in node.take_settings_notes():
+        for severity, note in reader.take_settings_notes():
             core.report.log(severity, note)
     except MemqosError as error:
         core.report.log_error("configuration", error)

@@ -1,6 +1,6 @@
 """Looks at what containers do: lets the guard judge, and has it recorded. Runs off the loop.
 
-The kernel tells whose events have changed; now and then a container's usage is read. Only where
+The kernel notifies whose events have changed; now and then a container's usage is read. Only where
 these have changed, or a minute has passed, all of its files are. What is written to the disk is
 written by a thread of its own, so that a slow disk holds up nothing else.
 """
@@ -19,6 +19,7 @@ from memqos.agent.core.node_guard import GuardMove, NodeGuard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.core.report import Report
 from memqos.agent.flight_recorder import FlightRecorder, OomKillReader, find_subject
+from memqos.agent.state import GuardView, RecorderView, SamplerView
 from memqos.agent.watches import EVENTS_FILE, EventWatches
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
@@ -34,7 +35,7 @@ from memqos.record.readings import RECORDED_FILES
 
 _PRUNE: Final = 3600.0
 _USAGE: Final = 15.0
-"""Seconds after which what is in use is read, whatever the kernel tells."""
+"""Seconds after which what is in use is read, whatever the kernel notifies."""
 _FULL_SAMPLE: Final = 60.0
 """Seconds after which a container is looked at fully, whatever its files say."""
 _CHANGE: Final = 0.05
@@ -109,16 +110,29 @@ class Sampler:
         """Cgroups of the containers that it samples."""
         return self._last_looks.keys()
 
+    def view(self) -> SamplerView:
+        """What was counted so far."""
+        guard, recorder = self.guard, self.recorder
+        return SamplerView(
+            kills=self.oom_kills.count,
+            guard=None
+            if guard is None
+            else GuardView(guard.widened, dict(self.guard_moves), len(guard.excluded)),
+            recorder=None
+            if recorder is None
+            else RecorderView(recorder.fault is None, recorder.lost),
+        )
+
     def sample(self, core: Reconciler, now: float) -> None:
         """See what has become of the containers, and what to do about it."""
         self.due_at = now + self._interval
         moment = _Moment(now, int(self._clock() * 1000))
         memory = self._read_meminfo()
         swap_free = memory.get("SwapFree", 0)
-        there: set[str] = set()
+        containers: set[str] = set()
         places: set[str] = set()
         self._event_watches.read_changes()
-        for wish_pod, pod, cgroup in _containers(core):
+        for pod_object, pod, cgroup in _containers(core):
             # With the systemd driver crun puts processes and limits into a cgroup "container" below
             # the scope (libcrun/cgroup-systemd.c, since 0.14).
             within = inner(cgroup.path)
@@ -126,13 +140,13 @@ class Sampler:
             is_changed = self._needs_sample(cgroup.path, place, core, now)
             if is_changed is None:
                 continue
-            there.add(cgroup.path)
+            containers.add(cgroup.path)
             places.add(place)
             if is_changed:
-                self._sample_container(core, wish_pod, pod, cgroup, place, moment, swap_free)
-        self._forget(there, places)
+                self._sample_container(core, pod_object, pod, cgroup, place, moment, swap_free)
+        self._forget(containers, places)
         self._report_unwatched(core)
-        self._record(core, memory, there, moment)
+        self._record(core, memory, containers, moment)
         self._last = moment
 
     def _needs_sample(self, path: str, place: str, core: Reconciler, now: float) -> bool | None:
@@ -198,12 +212,12 @@ class Sampler:
         if self._flight_recorder is not None:
             self._flight_recorder.note_unchanged(path, self._last.at)
 
-    def _forget(self, there: set[str], places: set[str]) -> None:
-        for path in self._last_looks.keys() - there:
+    def _forget(self, containers: set[str], places: set[str]) -> None:
+        for path in self._last_looks.keys() - containers:
             self._note_unchanged(path)
             del self._last_looks[path]
         if self.guard is not None:
-            self.guard.keep_only(there)
+            self.guard.keep_only(containers)
         self._event_watches.keep_only(places)
 
     def _report_unwatched(self, core: Reconciler) -> None:
@@ -264,7 +278,7 @@ class Sampler:
         )
 
     def _record(
-        self, core: Reconciler, memory: dict[str, int], there: set[str], moment: _Moment
+        self, core: Reconciler, memory: dict[str, int], containers: set[str], moment: _Moment
     ) -> None:
         at = moment.at
         written, drifts = core.report.take_values()
@@ -290,11 +304,11 @@ class Sampler:
         self._flight_recorder.record_pressure(
             at, available, total, stall.some.total, stall.full.total
         )
-        self._flight_recorder.keep_only(there, at)
+        self._flight_recorder.keep_only(containers, at)
         self._report_disk_fault(core.report)
         if self._writing is None or self._writing.done():
-            living = list(self._flight_recorder.live_subjects)
-            self._writing = self._writer.submit(self._flush, self.recorder, moment.now, living)
+            live = list(self._flight_recorder.live_subjects)
+            self._writing = self._writer.submit(self._flush, self.recorder, moment.now, live)
 
     def _report_disk_fault(self, report: Report) -> None:
         """Say once that nothing can be recorded, and once that it can again."""
@@ -306,11 +320,11 @@ class Sampler:
         elif fault is None and before is not None:
             report.log("info", "recording goes on", lost=self.recorder.lost)
 
-    def _flush(self, recorder: RecordWriter, now: float, living: list[Subject]) -> None:
+    def _flush(self, recorder: RecordWriter, now: float, live: list[Subject]) -> None:
         recorder.flush()
         if self._pruned_at is None or now - self._pruned_at > _PRUNE:
             self._pruned_at = now
-            recorder.prune(living)
+            recorder.prune(live)
 
     def _read_events(self, path: str) -> str:
         return self._fs.read(path, EVENTS_FILE) or ""
@@ -329,22 +343,28 @@ class Sampler:
 def sampler_of(
     configuration: AgentConfiguration, fs: CgroupFs, proc: str
 ) -> tuple[Sampler, str | None]:
-    """The witness that a configuration asks for; why the kernel's log is not read, if it is not."""
-    guarding, recording = configuration.guard, configuration.recorder
+    """The sampler of a configuration; why the kernel's log is not read, if it is not."""
+    guard_config, recorder_config = configuration.guard, configuration.recorder
     guard = recorder = log = why = None
-    if not guarding.off:
-        tuning = GuardTuning(period=guarding.period, steps=guarding.steps, calm=guarding.calm)
+    if not guard_config.off:
+        tuning = GuardTuning(
+            period=guard_config.period, steps=guard_config.steps, calm=guard_config.calm
+        )
         page_size = os.sysconf("SC_PAGE_SIZE")
-        guard = NodeGuard(tuning, exclude_anonymous=guarding.exclude_anonymous, page_size=page_size)
-    if not recording.off:
-        bounds = RecordBounds(recording.kib_each * _KI, recording.containers, recording.days)
-        recorder = RecordWriter(recording.folder, bounds, clock=record_clock_of(proc))
+        guard = NodeGuard(
+            tuning, exclude_anonymous=guard_config.exclude_anonymous, page_size=page_size
+        )
+    if not recorder_config.off:
+        bounds = RecordBounds(
+            recorder_config.kib_each * _KI, recorder_config.containers, recorder_config.days
+        )
+        recorder = RecordWriter(recorder_config.folder, bounds, clock=record_clock_of(proc))
     try:
         log = KernelLog()
     except MemqosError as error:
         why = str(error)
     sampler = Sampler(
-        fs, guard=guard, recorder=recorder, log=log, interval=guarding.interval, proc=proc
+        fs, guard=guard, recorder=recorder, log=log, interval=guard_config.interval, proc=proc
     )
     return sampler, why
 

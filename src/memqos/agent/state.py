@@ -1,13 +1,18 @@
-"""How an agent stands: what it knows of itself beyond its core, shared by all who tell of it."""
+"""How an agent is doing, for those who ask: its health, its readiness, and all of it as data.
 
-from collections.abc import Iterator
-from typing import Any, Final
+The worker publishes an `AgentView` at the end of each turn. Whoever answers a scrape, a probe or a
+request for the state reads the last one, from any thread.
+"""
 
-from memqos.agent.core.pod_intent import WRITABLE_FILES, Notice, PodIntent
-from memqos.agent.core.reconciler import Reconciler
-from memqos.agent.events import Announcer
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from memqos.agent.core.guard import GuardStep
+from memqos.agent.core.pod_intent import WRITABLE_FILES, Notice
+from memqos.agent.core.view import NodeView, PodView
 from memqos.agent.kernel_counters import CgroupCounters
-from memqos.agent.sampler import Sampler
 from memqos.plan.changes import as_stored
 from memqos.plan.tree import Cgroup
 
@@ -15,106 +20,128 @@ STUCK_AFTER: Final = 60.0
 """Seconds without a pass after which something must be wrong."""
 
 
-class AgentStatus:
-    """Kept by the loop, read by metrics, health and state. Times are the clock's, or Unix's."""
+class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the worker knows of its own work. Times are the agent's clock's, or Unix times."""
 
-    def __init__(
-        self,
-        core: Reconciler,
-        version: str,
-        now: float,
-        unix: float,
-        sampler: Sampler | None = None,
-    ) -> None:
-        self.core = core
-        self.sampler = sampler
-        self.version = version
-        self.passed_at = now
-        """When a pass last ended well."""
-        self.is_complete = False
-        """Whether the whole node has been looked at since the start."""
-        self.resynced: float | None = None
-        """Unix time of the last look at the whole node with all of its pods."""
-        self.reloaded = unix
-        """Unix time at which the configuration in force was read."""
-        self.reload_fault: str | None = None
-        """Why a newer configuration is not in force."""
-        self.failing: str | None = None
-        """Why a pass failed, until a resync of the whole node has succeeded."""
-        self.journal_fault: str | None = None
-        """Why the journal lacks what was done last."""
-        self._failing_since = now
-        self.counters: dict[str, CgroupCounters] = {}
-        self.announcer: Announcer | None = None
+    version: str
+    passed_at: float
+    """When a turn last ended well."""
+    reloaded: float
+    """Unix time at which the current configuration was read."""
+    is_complete: bool = False
+    """Whether the whole node has been looked at since the start."""
+    resynced: float | None = None
+    """Unix time of the last look at the whole node with all of its pods."""
+    reload_fault: str | None = None
+    """Why a newer configuration is not used."""
+    failing: str | None = None
+    """Why a pass failed, until a resync of the whole node has succeeded."""
+    failing_since: float = 0.0
+    journal_fault: str | None = None
+    """Why the journal lacks what was done last."""
 
-    def fail(self, why: str, now: float) -> None:
-        """Note that a pass failed."""
-        if self.failing is None:
-            self._failing_since = now
-        self.failing = why
+    def with_failure(self, why: str, now: float) -> "AgentStatus":
+        """The same after a pass that failed."""
+        since = now if self.failing is None else self.failing_since
+        return msgspec.structs.replace(self, failing=why, failing_since=since)
 
-    def recover(self) -> None:
-        """Note that a resync of the whole node has succeeded."""
-        self.failing = None
+
+class GuardView(NamedTuple):
+    """What the guard has changed."""
+
+    widened: Mapping[str, int]
+    """Path of a container → how many steps its memory.high is wider than planned."""
+    steps: Mapping[GuardStep, int]
+    """Since the start."""
+    excluded: int
+
+
+class RecorderView(NamedTuple):
+    """Whether records reach the disk, and how many did not."""
+
+    is_recording: bool
+    lost: int
+
+
+class SamplerView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sampler, the guard and the recorder have counted."""
+
+    kills: int
+    """Processes that the kernel has killed for want of memory."""
+    guard: GuardView | None
+    recorder: RecorderView | None
+
+
+class EventCounts(NamedTuple):
+    """Events for the cluster."""
+
+    sent: int
+    dropped: int
+
+
+class AgentView(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent at the end of a turn. Nothing in it is changed once it is published."""
+
+    status: AgentStatus
+    node: NodeView
+    counters: Mapping[str, CgroupCounters] = {}
+    """Path of a cgroup → what the kernel counted."""
+    sampler: SamplerView | None = None
+    events: EventCounts | None = None
+    """None where no events are posted."""
 
     def health_problem(self, now: float) -> str | None:
-        """Why the agent should be started anew; None where it should not."""
-        silent = now - self.passed_at
-        resyncs = 2 * self.core.configuration.resync
+        """Why the agent should be restarted; None where it should not."""
+        status = self.status
+        silent = now - status.passed_at
+        resyncs = 2 * self.node.configuration.resync
         # Mode observe has nothing to do between two resyncs.
-        if silent > STUCK_AFTER + (0 if self.core.schedule.polls else resyncs):
+        if silent > STUCK_AFTER + (0 if self.node.polls else resyncs):
             return f"no pass has ended well for {silent:.0f} s" + (
-                f": {self.failing}" if self.failing else ""
+                f": {status.failing}" if status.failing else ""
             )
-        failing = now - self._failing_since
-        if self.failing is not None and failing > STUCK_AFTER + resyncs:
-            return f"resync has failed for {failing:.0f} s: {self.failing}"
+        failing = now - status.failing_since
+        if status.failing is not None and failing > STUCK_AFTER + resyncs:
+            return f"resync has failed for {failing:.0f} s: {status.failing}"
         return None
 
     def readiness_problem(self) -> str | None:
         """Why the agent does not do its work yet; None where it does."""
-        doubt = self.core.planner.node_settings.doubt
-        if doubt is not None and self.core.configuration.mode == "enforce":
+        status, doubt = self.status, self.node.node_settings.doubt
+        if doubt is not None and self.node.configuration.mode == "enforce":
             return f"nothing is written: {doubt}"
-        if self.failing is not None:
-            return self.failing
-        if not self.is_complete:
+        if status.failing is not None:
+            return status.failing
+        if not status.is_complete:
             return "not all of the node and its pods has been read yet; the log names what fails"
-        unconfirmed = self.core.drift.unconfirmed_since
-        if unconfirmed is not None and self.passed_at - unconfirmed > STUCK_AFTER:
+        unconfirmed = self.node.unconfirmed_since
+        if unconfirmed is not None and status.passed_at - unconfirmed > STUCK_AFTER:
             return "protection above pods waits for the kubelet to tell its configuration"
-        return self.journal_fault
+        return status.journal_fault
 
 
-def agent_state(status: AgentStatus, now: float) -> dict[str, Any]:
+def agent_state(view: AgentView, now: float) -> dict[str, Any]:
     """All of it as plain data; ages and waits are in seconds."""
-    core = status.core
-    terms = core.planner.node_settings.settings
+    node = view.node
+    settings = node.node_settings.settings
     return {
-        "version": status.version,
-        "mode": core.configuration.mode,
-        "release": str(terms.release),
-        "policy": terms.policy,
-        "factor": terms.factor,
-        "placement": terms.placement,
-        "converged": not core.pending,
-        "failing": status.failing,
-        "configurationRefused": status.reload_fault,
-        "doubt": core.planner.node_settings.doubt,
-        "notes": list(core.planner.node_settings.notes),
-        "reservable": core.node_intent.reservable,
-        "numa": _numa(core),
-        "levels": [_cgroup(core, each) for each in core.node_intent.last_parent_cgroups],
-        "reserved": [
-            _cgroup(core, e)
-            for e in core.node_intent.reserved
-            if core.node_intent.is_enforced(e, None)
-        ],
-        "pods": [_pod(core, wish) for wish in tuple(core.node_intent.intents.values())],
-        "waiting": {
-            "ramps": _waits(core.schedule.ramps, now),
-            "backoff": _waits(core.schedule.backoff.until, now),
-        },
+        "version": view.status.version,
+        "mode": node.configuration.mode,
+        "release": str(settings.release),
+        "policy": settings.policy,
+        "factor": settings.factor,
+        "placement": settings.placement,
+        "converged": not node.pending,
+        "failing": view.status.failing,
+        "configurationRefused": view.status.reload_fault,
+        "doubt": node.node_settings.doubt,
+        "notes": list(node.node_settings.notes),
+        "reservable": node.reservable,
+        "numa": _numa(node),
+        "levels": [_cgroup(node, each) for each in node.parents],
+        "reserved": [_cgroup(node, each) for each in node.reserved],
+        "pods": [_pod(node, pod) for pod in node.pods],
+        "waiting": {"ramps": _waits(node.ramps, now), "backoff": _waits(node.backoff, now)},
         "drift": [
             {
                 "path": each.path,
@@ -125,28 +152,28 @@ def agent_state(status: AgentStatus, now: float) -> dict[str, Any]:
                 "evidence": each.evidence,
                 "age": round(now - each.at, 1),
             }
-            for each in tuple(core.drift.drifts.values())
+            for each in node.drifts
         ],
         "leftAlone": [
-            {"path": path, "file": file, "cause": each.cause}
-            for (path, file), each in tuple(core.drift.fights.contested.items())
+            {"path": each.path, "file": each.file, "cause": each.cause}
+            for each, _ in node.contested
         ],
     }
 
 
-def _pod(core: Reconciler, intent: PodIntent) -> dict[str, Any]:
-    cgroups = core.node_intent.cgroups_of(intent.path) if intent.path is not None else ()
+def _pod(node: NodeView, pod: PodView) -> dict[str, Any]:
+    intent = pod.intent
     return {
         "pod": intent.key,
         "mode": intent.mode or "unselected",
-        "leftOut": intent.path in core.node_intent.unreserved,
+        "leftOut": pod.is_unreserved,
         "annotationsRefused": list(intent.refused_annotations),
         "annotationsIgnored": intent.ignored_annotations,
-        "notices": [_notice(each) for each in core.node_intent.notices_of(intent.path or "")],
+        "notices": [_notice(each) for each in pod.notices],
         "unresolved": [
             {"container": each.container, "why": each.why} for each in intent.unresolved
         ],
-        "cgroups": [_cgroup(core, each) for each in cgroups],
+        "cgroups": [_cgroup(node, each) for each in pod.cgroups],
     }
 
 
@@ -155,50 +182,50 @@ def _notice(notice: Notice) -> dict[str, Any]:
     return {"reason": notice.reason, "what": notice.what, **hint}
 
 
-def _numa(core: Reconciler) -> dict[str, Any]:
-    """Who assigns, what speaks against it, who was assigned what, and what is left of each node."""
-    bindings = core.bindings
-    if bindings is None:
+def _numa(node: NodeView) -> dict[str, Any]:
+    """The mode, what speaks against it, the assignments, and what is free of each NUMA node."""
+    numa = node.numa
+    if numa is None:
         return {"mode": "off"}
-    intents = core.node_intent.by_path
-    found = bindings.assigner.state
+    keys = {pod.intent.path: pod.intent.key for pod in node.pods}
     return {
-        "mode": core.configuration.numa,
-        "faults": list(bindings.faults.values()),
+        "mode": node.configuration.numa,
+        "faults": list(numa.faults),
         "assigned": [
             {
-                "pod": intents[path].key,
+                "pod": keys[path],
                 "container": container,
                 "nodes": list(each.nodes),
                 "holds": dict(each.amounts),
             }
-            for path, assignments in tuple(bindings.assignments.items())
-            if path in intents
+            for path, assignments in numa.assignments.items()
+            if path in keys
             for container, each in assignments.items()
             if each.nodes
         ],
         "nodes": {
             str(number): {
-                name: {"allocatable": table.allocatable, "free": table.free}
-                for name, table in node.memory.items()
+                each.name: {"allocatable": each.allocatable, "free": each.free}
+                for each in resources
             }
-            for number, node in (found.nodes if found is not None else {}).items()
+            for number, resources in numa.resources.items()
         },
     }
 
 
-def _cgroup(core: Reconciler, cgroup: Cgroup) -> dict[str, Any]:
-    known = core.observed.by_path.get(cgroup.path)
+def _cgroup(node: NodeView, cgroup: Cgroup) -> dict[str, Any]:
+    files = node.files.get(cgroup.path)
+    page_size = node.node_settings.settings.page_size
     return {
         "path": cgroup.path,
         "container": cgroup.container,
-        "present": known is not None,
-        "files": dict(_files(cgroup, {} if known is None else known.files, core.planner.page_size)),
+        "present": files is not None,
+        "files": dict(_files(cgroup, files or {}, page_size)),
     }
 
 
 def _files(
-    cgroup: Cgroup, actual: dict[str, str], page_size: int
+    cgroup: Cgroup, actual: Mapping[str, str], page_size: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for file in WRITABLE_FILES:
         setting = cgroup.settings.get(file)
@@ -218,5 +245,5 @@ def _files(
         )
 
 
-def _waits(times: dict[str, float], now: float) -> dict[str, float]:
-    return {path: round(max(0.0, at - now), 1) for path, at in tuple(times.items())}
+def _waits(times: Mapping[str, float], now: float) -> dict[str, float]:
+    return {path: round(max(0.0, at - now), 1) for path, at in times.items()}

@@ -156,7 +156,7 @@ class EventWatches:
         return self._watched.get(path) == identity
 
     def watch(self, path: str, identity: int) -> None:
-        """Be told of the next event. Read what there is already after, not before."""
+        """Have the next event notified. Read what there is already after, not before."""
         self._watched.pop(path, None)
         if self._changes is None:
             return
@@ -169,13 +169,13 @@ class EventWatches:
 
     def keep_only(self, paths: Collection[str]) -> None:
         """Forget all cgroups that are gone."""
-        for gone in self._watched.keys() - set(paths):
-            del self._watched[gone]
+        for removed in self._watched.keys() - set(paths):
+            del self._watched[removed]
             if self._changes is not None:
-                self._changes.forget(f"{self._root}{gone}/{EVENTS_FILE}")
+                self._changes.forget(f"{self._root}{removed}/{EVENTS_FILE}")
 
     def close(self) -> None:
-        """Hear no more. To do it twice does no harm."""
+        """Watch no more. To do it twice does no harm."""
         changes, self._changes = self._changes, None
         self._watched.clear()
         if changes is not None:

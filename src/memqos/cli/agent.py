@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
@@ -108,29 +109,42 @@ def command(config: str | None, **options: Any) -> int:
         return load_configuration(config, os.environ, flags)
 
     configuration = load()
-    # The loop costs a fifth of a second to import: what is wrong is said before.
+    # The loop costs a fifth of a second to import: what is wrong is reported before.
     import asyncio
 
     from memqos.agent.events import EventLog
     from memqos.agent.loop import Agent
+    from memqos.agent.node_reader import NodeReader
     from memqos.agent.node_writer import NodeWriter
     from memqos.agent.sampler import sampler_of
+    from memqos.host.cgroups import CgroupFs
     from memqos.host.sd_notify import ServiceNotifier
 
     log = EventLog(configuration.log_format, to_journal="JOURNAL_STREAM" in os.environ)
-    node_writer = NodeWriter(configuration)
+    fs = CgroupFs(configuration.cgroup_root)
+    with ExitStack() as stack:
+        # First the writer: its lock ends a second agent before that has started anything.
+        writer = NodeWriter(configuration, fs)
+        stack.callback(writer.close)
+        reader = NodeReader(configuration, fs)
+        stack.callback(reader.close)
+        sampler, unread = sampler_of(configuration, fs, reader.roots.proc)
+        if unread is not None:
+            log.log("info", f"the kernel's log is not read: {unread}")
 
-    sampler, unread = sampler_of(configuration, node_writer.fs, node_writer.roots.proc)
-    if unread is not None:
-        log.log("info", f"the kernel's log is not read: {unread}")
+        async def run() -> int:
+            agent = Agent(
+                reader,
+                writer,
+                load=load,
+                log=log,
+                service=ServiceNotifier(),
+                version=_version(),
+                sampler=sampler,
+            )
+            return await agent.run()
 
-    async def run() -> int:
-        return await Agent(node_writer, load, log, ServiceNotifier(), _version(), sampler).run()
-
-    try:
         return asyncio.run(run())
-    finally:
-        node_writer.close()
 
 
 def _version() -> str:

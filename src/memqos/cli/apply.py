@@ -20,17 +20,16 @@ from memqos.cli.output import OutputFormat, complain, emit, print_lines
 from memqos.cli.writes import (
     EXIT_ERROR,
     EXIT_LEFT,
-    CgroupWriter,
     end_progress,
     exit_code,
     journal_notes,
-    open_writer,
     print_results,
     progress_printer,
     results_data,
     writer_options,
 )
 from memqos.converge.apply import ApplyResult, apply, order_steps
+from memqos.converge.cgroup_writer import CgroupWriter, open_writer
 from memqos.converge.journal import JournalContents, open_journal
 from memqos.converge.saved_plan import check_same_tree, decode_saved_plan
 from memqos.converge.steps import StaleStep, WriteStep, step_state, steps_of
@@ -86,22 +85,22 @@ def command(
     writer = open_writer(
         options.cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket
     )
-    todo = _pending_of_plan(options) if plan is None else _pending_of_file(plan, writer, options)
-    now = [step_state(step, writer.fs, writer.cautions.page_size) for step in todo.steps]
+    pending = _pending_of_plan(options) if plan is None else _pending_of_file(plan, writer, options)
+    now = [step_state(step, writer.fs, writer.router.page_size) for step in pending.steps]
     differing = [found for found in now if isinstance(found, StaleStep)]
     if differing:
         return _refuse(differing, output)
-    ready = [step for step, found in zip(todo.steps, now, strict=True) if found == "ready"]
-    for line in todo.caveats:
+    ready = [step for step, found in zip(pending.steps, now, strict=True) if found == "ready"]
+    for line in pending.caveats:
         complain(line)
     if output == "table":
-        _show(ready, todo.protections, writer)
+        _show(ready, pending.protections, writer)
     if ready and not yes and not _confirm(len(ready)):
         return EXIT_LEFT
-    reading, applied = _write(todo.steps, writer, journal) if ready else _NOTHING_APPLIED
+    reading, applied = _write(pending.steps, writer, journal) if ready else _NOTHING_APPLIED
     if applied.stale:
         return _refuse(applied.stale, output)
-    return _report(applied, reading, todo.caveats, output)
+    return _report(applied, reading, pending.caveats, output)
 
 
 def _show(
@@ -111,7 +110,7 @@ def _show(
     lines = changes_text(comparison, protections, why=False)
     lines += [""] if lines else []
     print_lines(
-        [*lines, changes_summary(comparison), *route_lines(comparison.changes, writer.driver)]
+        [*lines, changes_summary(comparison), *route_lines(comparison.changes, writer.router)]
     )
 
 
@@ -137,7 +136,7 @@ def _pending_of_file(file: str, writer: CgroupWriter, options: NodeOptions) -> _
         )
     name, data = load_file(file)
     plan = decode_saved_plan(data, name)
-    check_same_tree(plan, writer.hierarchy, name)
+    check_same_tree(plan, writer.hierarchy(), name)
     return _PendingWrites(plan.steps, {}, ())
 
 
@@ -152,10 +151,10 @@ def _confirm(count: int) -> bool:
 def _write(
     steps: Sequence[WriteStep], writer: CgroupWriter, folder: str
 ) -> tuple[JournalContents, ApplyResult]:
-    with open_journal(folder, writer.hierarchy) as journal:
+    with open_journal(folder, writer.hierarchy()) as journal:
         try:
             return journal.contents, apply(
-                steps, writer.fs, writer.driver, journal, writer.cautions, progress_printer()
+                steps, writer.fs, writer.router, journal, writer.options(), progress_printer()
             )
         except KeyboardInterrupt:
             complain(
@@ -165,7 +164,7 @@ def _write(
             raise
         finally:
             end_progress()
-            writer.driver.close()
+            writer.router.close()
 
 
 def _refuse(differing: Sequence[StaleStep], output: OutputFormat) -> int:

@@ -13,16 +13,15 @@ from memqos.cli.writes import (
     EXIT_ERROR,
     EXIT_FINE,
     EXIT_LEFT,
-    CgroupWriter,
     end_progress,
     exit_code,
     journal_notes,
-    open_writer,
     print_results,
     progress_printer,
     results_data,
     writer_options,
 )
+from memqos.converge.cgroup_writer import CgroupWriter, open_writer
 from memqos.converge.journal import JournalContents, open_journal, read_journal
 from memqos.converge.observation import load_kubelet_config
 from memqos.converge.rollback import (
@@ -115,19 +114,19 @@ def command(
     writer = open_writer(cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket)
     stated = load_kubelet_config(kubelet)
     if only_list:
-        reading = read_journal(journal, writer.hierarchy)
+        reading = read_journal(journal, writer.hierarchy())
         reserved = _reserved(reading, writer.fs, stated, reserved_cgroup)
         return _list(reading, writer, reserved, output)
     if not os.path.lexists(journal):
         return _report(JournalContents({}), RollbackResult((), ()), _Reserved(), output)
-    with open_journal(journal, writer.hierarchy) as opened:
+    with open_journal(journal, writer.hierarchy()) as opened:
         reserved = _reserved(opened.contents, writer.fs, stated, reserved_cgroup)
         try:
             done = rollback(
                 writer.fs,
-                writer.driver,
+                writer.router,
                 opened,
-                writer.cautions,
+                writer.options(),
                 progress_printer(),
                 reserved=reserved.paths,
             )
@@ -136,15 +135,15 @@ def command(
             raise
         finally:
             end_progress()
-            writer.driver.close()
+            writer.router.close()
         return _report(opened.contents, done, reserved, output)
 
 
 def _reserved(
     reading: JournalContents, fs: CgroupFs, stated: RawKubeletConfig | None, named: Sequence[str]
 ) -> _Reserved:
-    """Those that a person or the kubelet names; it is asked only where the journal has others."""
-    paths = {debt.path for debt in reading.undo_entries.values()} | {
+    """Those that a person or the kubelet names; the kubelet only where the journal has others."""
+    paths = {entry.path for entry in reading.undo_entries.values()} | {
         path for path, _ in reading.owner_states
     }
     if all(is_restorable(path, named) for path in paths):
@@ -174,8 +173,8 @@ def _list(
     refused = refused_places(found, reading.owner_states, reserved.paths)
     notes = _notes(reading, sorted({path for path, _ in refused}), reserved)
     owners = [
-        {"path": path, "owner": holding.owner, "name": holding.name, "files": list(holding.values)}
-        for (path, _), holding in reading.owner_states.items()
+        {"path": path, "owner": state.owner, "name": state.name, "files": list(state.values)}
+        for (path, _), state in reading.owner_states.items()
     ]
     if output != "table":
         emit({"values": _found_data(found), "owners": owners, "notes": notes}, output)
@@ -213,14 +212,14 @@ def _report(
 
 def _print(reading: JournalContents, done: RollbackResult) -> None:
     for each in done.not_written:
-        debt = each.entry
+        entry = each.entry
         if each.state == "conflict":
             complain(
-                f"conflict: {debt.path}/{debt.file}: {' or '.join(debt.ours)} was written, "
-                f"{each.value or 'empty'} is there now – --force puts back {debt.original}"
+                f"conflict: {entry.path}/{entry.file}: {' or '.join(entry.ours)} was written, "
+                f"{each.value or 'empty'} is there now – --force puts back {entry.original}"
             )
         elif each.state == "unreadable":
-            complain(f"unreadable: {debt.path}/{debt.file} – run as root")
+            complain(f"unreadable: {entry.path}/{entry.file} – run as root")
     if done.results:
         print_results(done.results, "put back")
     if done.owners_restored:
@@ -250,9 +249,9 @@ def _final_exit_code(reading: JournalContents, code: int) -> int:
 
 
 def _row(found: UndoCheck) -> list[str]:
-    debt = found.entry
-    values = (debt.original, " or ".join(debt.ours), found.value)
-    return [f"{debt.path}/{debt.file}", *(value or "empty" for value in values)]
+    entry = found.entry
+    values = (entry.original, " or ".join(entry.ours), found.value)
+    return [f"{entry.path}/{entry.file}", *(value or "empty" for value in values)]
 
 
 def _summary(found: Sequence[UndoCheck]) -> str:

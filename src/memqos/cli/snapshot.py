@@ -17,7 +17,7 @@ from memqos.cli.options import (
 )
 from memqos.cli.output import check_output_file, complain, show_status, write_output_file
 from memqos.converge.observation import load_kubelet_config
-from memqos.converge.pod_sources import KubeletPods, faults_of
+from memqos.converge.pod_sources import KubeletPods
 from memqos.converge.snapshots import add_records, encode_snapshot, take_snapshot
 from memqos.errors import InputError
 from memqos.host.kubelet import READ_ONLY_URL, KubeletEndpoint
@@ -86,7 +86,7 @@ def command(
         size = write_output_file(out, encode_snapshot(snapshot))
         running, cgroups = len(snapshot.running), len(snapshot.cgroups)
         print(f"{out}: {running} pods and {cgroups} cgroups in {size >> 10} KiB")
-    faults = faults_of(source)
+    faults = () if source is None else source.faults
     for fault in faults:
         complain(fault)
     return 1 if faults else 0

@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -11,21 +11,8 @@ from memqos.cli.options import SecondsType
 from memqos.cli.output import complain, output_option, show_status
 from memqos.converge.apply import WriteProgress, ignore_progress
 from memqos.converge.direct_driver import WRITE_TIMEOUT
-from memqos.converge.journal import JOURNAL_FOLDER, JournalContents, hierarchy_of
-from memqos.converge.records import Hierarchy
-from memqos.converge.router import Router
-from memqos.converge.steps import (
-    FAILED,
-    PENDING,
-    WriteOptions,
-    WriteOutcome,
-    WriteResult,
-    write_options,
-)
-from memqos.errors import Unreachable
-from memqos.host.cgroups import CgroupFs
-from memqos.host.machine import Roots, read_machine
-from memqos.host.owner_discovery import discover_owners
+from memqos.converge.journal import JOURNAL_FOLDER, JournalContents
+from memqos.converge.steps import FAILED, PENDING, WriteOutcome, WriteResult
 from memqos.plan.changes import Change
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -45,15 +32,6 @@ _END_WORDS: Final[dict[WriteOutcome, str]] = {
     "stopped": "stopped",
     "differs": "not read back as written",
 }
-
-
-class CgroupWriter(NamedTuple):
-    """All that it takes to write to this machine's cgroups."""
-
-    fs: CgroupFs
-    driver: Router
-    cautions: WriteOptions
-    hierarchy: Hierarchy
 
 
 def writer_options(command: _F) -> _F:
@@ -76,29 +54,6 @@ def writer_options(command: _F) -> _F:
     ):
         command = option(command)
     return command
-
-
-def open_writer(
-    root: str,
-    timeout: float,
-    *,
-    force: bool,
-    direct: bool = False,
-    cri_socket: str | None = None,
-) -> CgroupWriter:
-    """The machine's cgroups below a root, their owners, and what a writer has to mind there."""
-    fs = CgroupFs(root)
-    machine = read_machine(Roots(cgroup=fs.root))
-    if machine.boot_id is None:
-        raise Unreachable("the kernel does not say which boot this is", hint="is /proc mounted?")
-    cautions = write_options(machine, force=force)
-    owners = discover_owners(fs.root, cri_socket, direct=direct)
-    return CgroupWriter(
-        fs,
-        Router(fs, owners, cautions.page_size, timeout),
-        cautions,
-        hierarchy_of(fs, machine.boot_id),
-    )
 
 
 def exit_code(results: Iterable[WriteResult]) -> int:

@@ -76,11 +76,13 @@ def apply(
             results.append(WriteResult(change, "refused" if fault else "gone", fault))
     if differing:
         return ApplyResult(stale=tuple(differing))
-    held, ready, without_owner = _read_owner_states(ready, fs, driver, journal)
+    owner_records, ready, without_owner = _read_owner_states(ready, fs, driver, journal)
     results += without_owner
     journalled = [step for step in ready if not step.kubelet_managed]
     if journalled:
-        journal.record_intents([*held, *(_intent(step, options.page_size) for step in journalled)])
+        journal.record_intents(
+            [*owner_records, *(_intent(step, options.page_size) for step in journalled)]
+        )
     for step in ready:
         if step.kubelet_managed:
             journal.discard_entry(_file_key(step))
@@ -123,18 +125,18 @@ def _read_owner_states(
     together: dict[str, Batch] = {}
     for step in steps:
         together.setdefault(driver.batch_key(step.change), []).append(step)
-    held: list[OwnerRecord] = []
-    going_on: list[WriteStep] = []
-    ended: list[WriteResult] = []
+    owner_records: list[OwnerRecord] = []
+    ready: list[WriteStep] = []
+    failed: list[WriteResult] = []
     for batch in together.values():
         try:
             found = _owner_record(batch, driver, journal)
         except MemqosError as error:
-            ended += [_owner_failure(step, error, fs) for step in batch]
+            failed += [_owner_failure(step, error, fs) for step in batch]
         else:
-            held += () if found is None else (found,)
-            going_on += batch
-    return held, going_on, ended
+            owner_records += () if found is None else (found,)
+            ready += batch
+    return owner_records, ready, failed
 
 
 def _owner_failure(step: WriteStep, error: MemqosError, fs: CgroupFs) -> WriteResult:
@@ -148,15 +150,16 @@ def _owner_failure(step: WriteStep, error: MemqosError, fs: CgroupFs) -> WriteRe
 def _owner_record(batch: Batch, driver: Driver, journal: Journal) -> OwnerRecord | None:
     path, _, cgroup = _file_key(batch[0])
     before = journal.owner_states.get((path, cgroup))
-    theirs = {
+    changed = {
         step.change.file
         for step in batch
-        if (debt := journal.undo_entries.get(_file_key(step))) and step.change.old not in debt.ours
+        if (entry := journal.undo_entries.get(_file_key(step)))
+        and step.change.old not in entry.ours
     }
-    if before is not None and not theirs:
+    if before is not None and not changed:
         return None
-    holding = driver.read_owner_state(batch[0].change)
-    if holding is None:
+    owner_state = driver.read_owner_state(batch[0].change)
+    if owner_state is None:
         return None
     if before is not None:
         # What the owner stores is memqos's own value, except for files that somebody else has
@@ -164,18 +167,18 @@ def _owner_record(batch: Batch, driver: Driver, journal: Journal) -> OwnerRecord
         own = {
             file: value
             for file, value in before.values.items()
-            if file not in theirs
+            if file not in changed
             or owner_has_value(
-                holding.values.get(file), journal.undo_entries[path, file, cgroup].ours
+                owner_state.values.get(file), journal.undo_entries[path, file, cgroup].ours
             )
         }
-        holding = msgspec.structs.replace(holding, values={**holding.values, **own})
-    return OwnerRecord(path, cgroup, holding)
+        owner_state = msgspec.structs.replace(owner_state, values={**owner_state.values, **own})
+    return OwnerRecord(path, cgroup, owner_state)
 
 
-def owner_has_value(kept: str | None, values: Iterable[str]) -> bool:
+def owner_has_value(stored: str | None, values: Iterable[str]) -> bool:
     """Whether an owner keeps one of these: as a plain value, or in the line of a drop-in."""
-    word = (kept or "").strip().rpartition("=")[2]
+    word = (stored or "").strip().rpartition("=")[2]
     return (MAX if word == "infinity" else word) in values
 
 

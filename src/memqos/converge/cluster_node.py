@@ -1,8 +1,9 @@
 """A node as its cluster sees it: its pods, itself, and its kubelet's configuration."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from memqos.converge.pod_sources import PodSource
 from memqos.errors import InputError, MemqosError
 from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.kubeconfig import ClusterAccess
@@ -13,13 +14,18 @@ from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
 from memqos.kube.node import Node
 from memqos.kube.pod import Pod
 
+if TYPE_CHECKING:
+    from memqos.host.apiserver.events import EventPoster
+
 FIRST_LIST_SECONDS: Final = 30.0
+_SILENT: Final = 60.0
+"""Seconds without a response after which a cluster counts as unreachable."""
 _KUBELET_SECONDS: Final = 3.0
 """How long a kubelet may take to answer: commands wait for it, and an agent writes nothing before
 its first answer."""
 
 
-class ClusterPods:
+class ClusterPods(PodSource):
     """The pods the API server has bound to a node, asked for each time."""
 
     def __init__(self, server: ApiClient, node: str) -> None:
@@ -35,12 +41,15 @@ class ClusterPods:
         """The Node; one that the cluster does not know is refused."""
         return get_node(self.server, self._name)
 
+    def kubelet_endpoint(self, node: Node | None) -> KubeletEndpoint | None:
+        return None if node is None else node_kubelet_endpoint(node, self.server.access)
+
     def describe(self) -> str:
         return f"node {self._name} at {self.server.where}"
 
 
-class WatchedNode:
-    """A node and its pods, kept as the cluster has them by two threads; see `watching`.
+class WatchedNode(PodSource):
+    """A node and its pods, kept as the cluster has them by two threads; see `Reflector`.
 
     `on_change` is called from those threads: an asyncio loop passes
     `partial(loop.call_soon_threadsafe, event.set)`. While the API server is away the last state
@@ -88,6 +97,14 @@ class WatchedNode:
         """The Node, with its allocatable; None where the cluster does not know it."""
         return next(iter(self._self.objects()), None)
 
+    def kubelet_endpoint(self, node: Node | None) -> KubeletEndpoint | None:
+        return None if node is None else node_kubelet_endpoint(node, self.server.access)
+
+    def event_poster(self) -> "EventPoster":
+        from memqos.host.apiserver.events import EventPoster
+
+        return EventPoster(self.server, self.name)
+
     def describe(self) -> str:
         return f"node {self.name} at {self.server.where}"
 
@@ -106,6 +123,11 @@ class WatchedNode:
         """Seconds since the API server last spoke of the pods."""
         return self._pods.silent_for
 
+    @property
+    def stale_reason(self) -> str | None:
+        fault = self.fault
+        return None if fault is None or self.silent_for < _SILENT else str(fault)
+
 
 def get_node(server: ApiClient, name: str) -> Node:
     """A node of the cluster; one it does not know is refused."""
@@ -118,7 +140,7 @@ def get_node(server: ApiClient, name: str) -> Node:
 def node_kubelet_endpoint(node: Node, access: ClusterAccess) -> KubeletEndpoint | None:
     """A Node's kubelet, asked as its API server is; None where that is not known, or not safe.
 
-    It has to show a certificate of the cluster's own authority before it is told who asks. The API
+    It has to show a certificate of the cluster's own authority before it gets credentials. The API
     server leads to it by nodes/proxy alone, which lets run commands in pods.
     """
     endpoints = node.status.daemon_endpoints

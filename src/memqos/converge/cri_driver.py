@@ -42,11 +42,13 @@ class CriDriver:
 
         container = container_id_of(change.path)
         try:
-            kept = self.runtime.read_resources(container)
+            resources = self.runtime.read_resources(container)
         except grpc.GrpcError as error:
             raise _write_refusal(change.path, {change.file: change.new}, error) from None
-        values: dict[str, str | None] = {file: kept.unified.get(file) for file in _UNIFIED}
-        return OwnerState("runtime", container, {**values, _CPUSET_MEMS: kept.cpuset_mems or None})
+        values: dict[str, str | None] = {file: resources.unified.get(file) for file in _UNIFIED}
+        return OwnerState(
+            "runtime", container, {**values, _CPUSET_MEMS: resources.cpuset_mems or None}
+        )
 
     def write(self, changes: Sequence[Change]) -> bool:
         path = changes[0].path

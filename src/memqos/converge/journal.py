@@ -33,7 +33,7 @@ from memqos.converge.undo import (
     owner_states,
     undo_entries,
 )
-from memqos.errors import MemqosError
+from memqos.errors import JournalError, MemqosError
 from memqos.host import durable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.lock import Lock
@@ -97,7 +97,7 @@ def read_journal(folder: str, hierarchy: Hierarchy) -> JournalContents:
 
 
 class Journal:
-    """A journal in the hands of the only writer; see `writing`."""
+    """A journal that is open for the only writer; see `open_journal`."""
 
     def __init__(self, folder: str, hierarchy: Hierarchy, lock: Lock) -> None:
         self.path = os.path.join(folder, _JOURNAL)
@@ -105,7 +105,7 @@ class Journal:
         self.hierarchy = hierarchy
         self.contents = read_journal(folder, hierarchy)
         self.undo_entries = dict(self.contents.undo_entries)
-        """All that is owed back, kept up to date."""
+        """All that is to be restored, kept up to date."""
         self.owner_states = dict(self.contents.owner_states)
         """What the owners of those cgroups kept before, likewise."""
         self.failure: OSError | None = None
@@ -154,11 +154,11 @@ class Journal:
 
     def keep_only(self, entries: Iterable[UndoEntry]) -> None:
         """Forget everything but these, in one step. To forget later is no harm: it is noted."""
-        kept = list(entries)
+        remaining = list(entries)
         self.close()
         try:
-            if kept:
-                self._replace(self._records_for(kept))
+            if remaining:
+                self._replace(self._records_for(remaining))
             else:
                 self._keep_damaged()
                 durable.remove(self.path)
@@ -166,10 +166,10 @@ class Journal:
         except OSError as error:
             self.failure = error
         else:
-            self.undo_entries = {debt.key: debt for debt in kept}
-            places = {debt.cgroup_key for debt in kept}
+            self.undo_entries = {entry.key: entry for entry in remaining}
+            places = {entry.cgroup_key for entry in remaining}
             self.owner_states = {
-                place: kept for place, kept in self.owner_states.items() if place in places
+                place: state for place, state in self.owner_states.items() if place in places
             }
 
     def close(self) -> None:
@@ -186,12 +186,12 @@ class Journal:
 
     def _records_for(self, entries: Iterable[UndoEntry]) -> Iterator[OwnerRecord | IntentRecord]:
         """All that there is to know to settle these."""
-        owing = list(entries)
-        for path, cgroup in dict.fromkeys(debt.cgroup_key for debt in owing):
-            holding = self.owner_states.get((path, cgroup))
-            if holding is not None:
-                yield OwnerRecord(path, cgroup, holding)
-        yield from intent_records(owing)
+        listed = list(entries)
+        for path, cgroup in dict.fromkeys(entry.cgroup_key for entry in listed):
+            owner_state = self.owner_states.get((path, cgroup))
+            if owner_state is not None:
+                yield OwnerRecord(path, cgroup, owner_state)
+        yield from intent_records(listed)
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -250,19 +250,19 @@ def open_journal(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
 
 def _check_is_ours(path: str, about: Hierarchy, hierarchy: Hierarchy) -> None:
     if about.format != JOURNAL_FORMAT:
-        raise MemqosError(
+        raise JournalError(
             f"{path}: written in format {about.format}, and this memqos knows {JOURNAL_FORMAT}",
             hint="use the memqos that wrote it",
         )
     if not about.is_same_tree(hierarchy):
-        raise MemqosError(
+        raise JournalError(
             f"{path}: the journal of another cgroup tree, {about.root}, not of {hierarchy.root}",
             hint="--cgroup-root names the tree, --journal the folder of its journal",
         )
 
 
-def _journal_error(done: str, path: str, error: OSError) -> MemqosError:
-    return MemqosError(
+def _journal_error(done: str, path: str, error: OSError) -> JournalError:
+    return JournalError(
         f"{path}: the journal cannot be {done}: {error.strerror}",
         hint=_HINTS.get(error.errno or 0, "no cgroup was changed; --journal names another folder"),
     )

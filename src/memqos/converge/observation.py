@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from memqos.converge.journal import hierarchy_of, read_journal
-from memqos.converge.pod_sources import PodSource, faults_of
+from memqos.converge.pod_sources import PodSource
 from memqos.converge.undo import UndoEntries
 from memqos.converge.values import file_fault, value_fault
 from memqos.errors import InputError, MemqosError, Unreachable
@@ -124,7 +124,7 @@ def observe_live(
         memory_manager_state=None if state is None else state.decode("utf-8", "replace"),
         unreadable=tuple(tree.unreadable),
         notes=tuple(notes),
-        faults=tuple(map(str, faults_of(pods))),
+        faults=() if pods is None else tuple(map(str, pods.faults)),
     )
 
 

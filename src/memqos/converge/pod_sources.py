@@ -2,6 +2,7 @@
 
 import os
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -19,51 +20,101 @@ from memqos.plan.names import RuntimeName
 from memqos.plan.tree import CONFIG_HASH, container_ids
 
 if TYPE_CHECKING:
+    from memqos.host.apiserver.events import EventPoster
     from memqos.host.cri import ListedContainer
+    from memqos.kube.node import Node
 
 
 class PodSource(Protocol):
-    """Something that knows the pods of a node."""
+    """The pods of a node, and what their origin knows of the node besides.
 
+    A source names this class as its base, and defines `pods`, `describe` and whatever else it can
+    do. What is defined here is right for one that answers at once and knows pods alone.
+    """
+
+    @abstractmethod
     def pods(self) -> list[Pod]:
-        """All of them; what cannot be read raises, as a pod left out would be planned away.
+        """All of them; what cannot be read raises, as a skipped pod would be planned away.
 
-        Of a folder one file does not hold up the others: see `faults_of`.
+        Of a folder one file does not block the others: see `faults`.
         """
-        ...
 
+    @abstractmethod
     def describe(self) -> str:
         """What a person would call it."""
-        ...
+
+    @property
+    def faults(self) -> Sequence[InputError]:
+        """What could not be read of folders when the pods were last requested."""
+        return ()
+
+    def node(self) -> "Node | None":
+        """The Node object; None where the source has none, or not yet."""
+        return None
+
+    def kubelet_endpoint(self, node: "Node | None") -> KubeletEndpoint | None:
+        """Whom to ask for the version and configuration of the kubelet of `node`, as given above.
+
+        None where nobody can be asked.
+        """
+        return None
+
+    def event_poster(self) -> "EventPoster | None":
+        """Sends events to the cluster that the pods come from; None where they come from none."""
+        return None
+
+    # For a source that an agent keeps: its answers may come later, or from a watch.
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether `pods` was requested, and has since been answered."""
+        return False
+
+    @property
+    def lacks_pods(self) -> bool:
+        """Whether the last request for pods has failed, or none was answered yet."""
+        return False
+
+    @property
+    def stale_reason(self) -> str | None:
+        """Why the pods are as of long ago; None where they are current."""
+        return None
+
+    def stop(self) -> None:
+        """End threads, watches and requests under way."""
+        return
 
 
-class FilePods:
+class FilePods(PodSource):
     """Pods out of files and folders: manifests, lists of pods, snapshots.
 
-    A folder holds whatever an application needs, so objects without pods are passed over there.
+    A folder holds whatever an application needs, so objects without pods are skipped there.
     """
+
+    faults: Sequence[InputError] = ()
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self.faults: list[InputError] = []
 
     def pods(self) -> list[Pod]:
-        found, self.faults = [], []
+        found: list[Pod] = []
+        faults: list[InputError] = []
         for path in self._paths:
             from_folder = os.path.isdir(path)
             for name, data in load_files([path]):
                 here = _pods_in(name, data, from_folder=from_folder)
                 found += here.pods
-                self.faults += here.faults
-        if self.faults and not found:
-            raise self.faults[0]
+                faults += here.faults
+        self.faults = faults
+        if faults and not found:
+            raise faults[0]
         return pods_of_one_node(found, self.describe())
 
     def describe(self) -> str:
         return ", ".join(self._paths)
 
 
-class KubeletPods:
+class KubeletPods(PodSource):
     """The pods a kubelet says it has."""
 
     def __init__(self, endpoint: KubeletEndpoint) -> None:
@@ -88,16 +139,13 @@ class KubeletPods:
     def describe(self) -> str:
         return f"the kubelet at {self.endpoint.url}"
 
+    def kubelet_endpoint(self, node: "Node | None") -> KubeletEndpoint:
+        return self.endpoint
+
 
 class _Answer(msgspec.Struct, frozen=True):
     kind: str = ""
     items: tuple[Pod, ...] | None = None
-
-
-def faults_of(source: PodSource | None) -> Sequence[InputError]:
-    """What a source could not read of its folders when it was last asked for its pods."""
-    found: Sequence[InputError] = getattr(source, "faults", ())
-    return found
 
 
 def parse_pod_source(text: str, credentials: KubeletCredentials = NO_CREDENTIALS) -> PodSource:
@@ -172,26 +220,27 @@ _TICK: Final = 50_000_000
 """Nanoseconds in which a file may be written twice with nothing to show for it."""
 
 
-class CachedFilePods:
+class CachedFilePods(PodSource):
     """The pods of files and folders; a folder may be empty.
 
-    A file in a folder that can no longer be read stands for the pods it held before: half of a
+    A file in a folder that can no longer be read stands for the pods it had before: half of a
     manifest, as while it is being written, does not plan them away.
     """
 
+    faults: Sequence[InputError] = ()
+
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self.faults: list[InputError] = []
-        self._kept: dict[str, tuple[FileVersion | None, list[Pod]]] = {}
-        """What each file held when it could last be read as a whole."""
+        self._last_read: dict[str, tuple[FileVersion | None, list[Pod]]] = {}
+        """What each file had when it could last be read as a whole."""
 
     def pods(self) -> list[Pod]:
-        kept: dict[str, tuple[FileVersion | None, list[Pod]]] = {}
+        read: dict[str, tuple[FileVersion | None, list[Pod]]] = {}
         faults: list[InputError] = []
         found: list[Pod] = []
         for file, from_folder in self._files():
             version = _stable_version(file)
-            before = self._kept.get(file)
+            before = self._last_read.get(file)
             if before is None or version is None or before[0] != version:
                 now = pods_in_file(file, from_folder=from_folder)
                 faults += now.faults
@@ -202,9 +251,9 @@ class CachedFilePods:
                 else:
                     before = None, before[1]
             if before is not None:
-                kept[file] = before
+                read[file] = before
                 found += before[1]
-        self._kept, self.faults = kept, faults
+        self._last_read, self.faults = read, faults
         if faults and not found:
             raise faults[0]
         return pods_of_one_node(found, self.describe())
@@ -245,7 +294,7 @@ ContainersByRuntime = Mapping[RuntimeName, Iterable["ListedContainer"]]
 """What the runtimes of a node say."""
 
 
-class LabelledPods:
+class LabelledPods(PodSource):
     """The pods of another source; where that does not say, the runtime says where they are."""
 
     def __init__(
@@ -270,7 +319,7 @@ class LabelledPods:
 
     @property
     def faults(self) -> Sequence[InputError]:
-        return faults_of(self._source)
+        return self._source.faults
 
     def describe(self) -> str:
         return self._source.describe()
@@ -281,7 +330,7 @@ class LabelledPods:
 
 
 def add_container_ids(pods: Iterable[Pod], containers: ContainersByRuntime, node: str) -> list[Pod]:
-    """The pods, those without a word about their containers told by the runtimes' labels."""
+    """The pods, with the container IDs of the runtimes' labels where they have none."""
     by_pod: dict[tuple[str, str], list[tuple[RuntimeName, ListedContainer]]] = {}
     for runtime, listed in containers.items():
         for each in listed:

@@ -1,4 +1,4 @@
-"""The journal's records: what each says, and how it is told from a damaged one.
+"""The journal's records: what each says, and how a damaged one is recognised.
 
 A record is a line: length of the payload, checksum, payload in JSON.
 
@@ -84,7 +84,7 @@ class OwnerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OwnerRecord(msgspec.Struct, frozen=True, tag="held", forbid_unknown_fields=True):
-    """What the owner of a cgroup kept about it before memqos told it otherwise."""
+    """What the owner of a cgroup stored about it before memqos changed that."""
 
     path: str
     cgroup: int
@@ -174,18 +174,18 @@ def _record(payload: bytes) -> JournalRecord | None:
     return record if fault is None else None
 
 
-def _is_sound(held: OwnerRecord) -> bool:
+def _is_sound(record: OwnerRecord) -> bool:
     """Whether memqos itself could have written this: rollback does as it says.
 
     Only where there is an intent about the same cgroup, too, whose level says what it may be.
     """
-    holding = held.holding
-    if path_fault(held.path) or any(file_fault(held.path, file) for file in holding.values):
+    state = record.holding
+    if path_fault(record.path) or any(file_fault(record.path, file) for file in state.values):
         return False
-    if holding.owner == "runtime":
-        container = container_of(held.path)
-        return container is not None and holding.name == container.container_id
-    return holding.name == systemd_unit(held.path) and all(
-        file in PROPERTIES and (text is None or is_drop_in(holding.name, PROPERTIES[file], text))
-        for file, text in holding.values.items()
+    if state.owner == "runtime":
+        container = container_of(record.path)
+        return container is not None and state.name == container.container_id
+    return state.name == systemd_unit(record.path) and all(
+        file in PROPERTIES and (text is None or is_drop_in(state.name, PROPERTIES[file], text))
+        for file, text in state.values.items()
     )

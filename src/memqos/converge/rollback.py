@@ -1,4 +1,4 @@
-"""Put back what was there before memqos wrote, wherever that is still its own doing."""
+"""Put back what was there before memqos wrote, wherever the value is still its own."""
 
 from collections.abc import Collection, Container, Iterable, Iterator, Set
 from shlex import quote
@@ -30,7 +30,7 @@ _NOT_RESTORED: Final[frozenset[UndoState]] = frozenset(
 
 
 class UndoCheck(msgspec.Struct, frozen=True):
-    """A value memqos owes back, and what is there now."""
+    """A value that memqos would restore, and what is there now."""
 
     entry: UndoEntry
     state: UndoState
@@ -44,11 +44,11 @@ class RollbackResult(msgspec.Struct, frozen=True):
     results: tuple[WriteResult, ...]
     """The values that were written, in order."""
     not_written: tuple[UndoCheck, ...]
-    """What nothing was written to; conflicts and what cannot be read are still owed."""
+    """What nothing was written to; conflicts and what cannot be read stay in the journal."""
     journal_error: str | None = None
     """Why the journal still lists what is settled, which does no harm."""
     owner_failures: tuple[str, ...] = ()
-    """Owners that still keep what memqos told them, and why; the journal keeps that, too."""
+    """Owners that still store what memqos gave them, and why; the journal keeps that, too."""
     owners_restored: tuple[str, ...] = ()
     """What owners keep again as before."""
     refused: tuple[str, ...] = ()
@@ -65,14 +65,14 @@ def is_restorable(path: str, reserved: Container[str]) -> bool:
 
 
 def refused_places(
-    found: Iterable[UndoCheck], held: Container[CgroupKey], reserved: Container[str]
+    found: Iterable[UndoCheck], owned: Container[CgroupKey], reserved: Container[str]
 ) -> set[CgroupKey]:
     """Cgroups that are not believed and have something to restore, be it what an owner keeps."""
     return {
         each.entry.cgroup_key
         for each in found
         if not is_restorable(each.entry.path, reserved)
-        and (each.state == "refused" or each.entry.cgroup_key in held)
+        and (each.state == "refused" or each.entry.cgroup_key in owned)
     }
 
 
@@ -86,17 +86,17 @@ def check_undo_entries(
     entries: Iterable[UndoEntry], fs: CgroupFs, reserved: Container[str] = ()
 ) -> Iterator[UndoCheck]:
     """Compare what memqos wrote with what is there."""
-    for debt in entries:
+    for entry in entries:
         try:
-            same = fs.identity(debt.path) == debt.cgroup
-            value = fs.read(debt.path, debt.file) if same else None
+            same = fs.identity(entry.path) == entry.cgroup
+            value = fs.read(entry.path, entry.file) if same else None
         except OSError:
-            yield UndoCheck(debt, "unreadable")
+            yield UndoCheck(entry, "unreadable")
             continue
-        state = _state(debt, value)
-        if state in ("ours", "conflict") and not is_restorable(debt.path, reserved):
+        state = _state(entry, value)
+        if state in ("ours", "conflict") and not is_restorable(entry.path, reserved):
             state = "refused"
-        yield UndoCheck(debt, state, value)
+        yield UndoCheck(entry, state, value)
 
 
 def rollback(
@@ -110,42 +110,46 @@ def rollback(
 ) -> RollbackResult:
     """Restore what is still ours, or with force all of it; then forget what is settled.
 
-    With `debts` these alone; all others stay owed. `reserved` are the cgroups that may be restored
-    though no kubelet makes them; see `is_restorable`.
+    With `entries` these alone; all others stay in the journal. `reserved` are the cgroups that may
+    be restored though no kubelet makes them; see `is_restorable`.
     """
-    settling = journal.undo_entries.values() if entries is None else entries
-    found = list(check_undo_entries(settling, fs, reserved))
-    wanted = ("ours", "conflict") if options.force else ("ours",)
-    todo = {(each.entry.path, each.entry.file): each for each in found if each.state in wanted}
-    left = [each for each in found if each.state in _NOT_RESTORED and each.state not in wanted]
+    checked = journal.undo_entries.values() if entries is None else entries
+    found = list(check_undo_entries(checked, fs, reserved))
+    restored_states = ("ours", "conflict") if options.force else ("ours",)
+    to_restore = {
+        (each.entry.path, each.entry.file): each for each in found if each.state in restored_states
+    }
+    left = [
+        each for each in found if each.state in _NOT_RESTORED and each.state not in restored_states
+    ]
     results: list[WriteResult] = []
     done = 0
-    for batch in batch_steps(map(_step, todo.values()), driver.batch_key):
-        progress(done, len(todo), batch[0].change)
+    for batch in batch_steps(map(_step, to_restore.values()), driver.batch_key):
+        progress(done, len(to_restore), batch[0].change)
         done += len(batch)
         for step, result in zip(batch, write_batch(batch, fs, driver, options), strict=True):
             results.append(result)
             if result.writer_blocked:
                 journal.renew_lock()
             if result.outcome not in ("written", "gone"):
-                left.append(todo[step.change.path, step.change.file])
-    owing = journal.undo_entries.keys() - {debt.key for debt in settling}
-    owing |= {each.entry.key for each in left}
-    held = set(journal.owner_states)
+                left.append(to_restore[step.change.path, step.change.file])
+    unsettled = journal.undo_entries.keys() - {entry.key for entry in checked}
+    unsettled |= {each.entry.key for each in left}
+    owned = set(journal.owner_states)
     if entries is not None:
-        held &= {debt.cgroup_key for debt in entries}
-    believed = {place for place in held if is_restorable(place[0], reserved)}
-    released, unreleased = _restore_owners(journal, fs, driver, believed, owing)
-    refused = refused_places(found, held, reserved)
+        owned &= {entry.cgroup_key for entry in entries}
+    believed = {place for place in owned if is_restorable(place[0], reserved)}
+    released, unreleased = _restore_owners(journal, fs, driver, believed, unsettled)
+    refused = refused_places(found, owned, reserved)
     journal.keep_only(
-        debt
-        for debt in journal.undo_entries.values()
-        if debt.key in owing or debt.cgroup_key in unreleased or debt.cgroup_key in refused
+        entry
+        for entry in journal.undo_entries.values()
+        if entry.key in unsettled or entry.cgroup_key in unreleased or entry.cgroup_key in refused
     )
     failure = journal.failure
     return RollbackResult(
         tuple(results),
-        tuple(each for each in found if each.state not in wanted),
+        tuple(each for each in found if each.state not in restored_states),
         None if failure is None else failure.strerror,
         tuple(unreleased.values()),
         tuple(released),
@@ -154,19 +158,19 @@ def rollback(
 
 
 def _restore_owners(
-    journal: Journal, fs: CgroupFs, driver: Driver, held: Set[CgroupKey], owing: Set[FileKey]
+    journal: Journal, fs: CgroupFs, driver: Driver, owned: Set[CgroupKey], unsettled: Set[FileKey]
 ) -> tuple[list[str], dict[CgroupKey, str]]:
-    """Have owners of cgroups forget what memqos told them; what did, and what did not and why."""
+    """Have owners of cgroups forget what memqos gave them; what did, and what did not and why."""
     done: list[str] = []
     failed: dict[CgroupKey, str] = {}
     above_pods = {
-        debt.cgroup_key
-        for debt in journal.undo_entries.values()
-        if debt.level in ("kubepods", "qos")
+        entry.cgroup_key
+        for entry in journal.undo_entries.values()
+        if entry.level in ("kubepods", "qos")
     }
-    for path, cgroup in held:
-        holding = journal.owner_states[path, cgroup]
-        settled = [file for file in holding.values if (path, file, cgroup) not in owing]
+    for path, cgroup in owned:
+        owner_state = journal.owner_states[path, cgroup]
+        settled = [file for file in owner_state.values if (path, file, cgroup) not in unsettled]
         try:
             if fs.identity(path) in (cgroup, None):
                 files = [
@@ -174,9 +178,9 @@ def _restore_owners(
                     for file in settled
                     if (path, file, cgroup) in journal.undo_entries
                     or (path, cgroup) not in above_pods
-                    or _matches_file(holding.values[file], fs.read(path, file), file)
+                    or _matches_file(owner_state.values[file], fs.read(path, file), file)
                 ]
-                done += driver.restore_owner(path, holding, files)
+                done += driver.restore_owner(path, owner_state, files)
         except MemqosError as error:
             failed[path, cgroup] = str(error)
         except OSError as error:
@@ -184,7 +188,7 @@ def _restore_owners(
     return done, failed
 
 
-def _matches_file(kept: str | None, found: str | None, file: str) -> bool:
+def _matches_file(stored: str | None, found: str | None, file: str) -> bool:
     """Whether an owner's word of a cgroup above pods is about what its file holds now.
 
     An owner is told all values of a cgroup at once. One that memqos did not change may have been
@@ -192,7 +196,7 @@ def _matches_file(kept: str | None, found: str | None, file: str) -> bool:
     """
     if found is None:
         return True
-    return found == DEFAULTS.get(file) if kept is None else owner_has_value(kept, (found,))
+    return found == DEFAULTS.get(file) if stored is None else owner_has_value(stored, (found,))
 
 
 def _state(entry: UndoEntry, value: str | None) -> UndoState:
@@ -204,16 +208,16 @@ def _state(entry: UndoEntry, value: str | None) -> UndoState:
 
 
 def _step(found: UndoCheck) -> WriteStep:
-    debt = found.entry
+    entry = found.entry
     assert found.value is not None
     change = Change(
-        path=debt.path,
-        file=debt.file,
+        path=entry.path,
+        file=entry.file,
         old=found.value,
-        new=debt.original,
-        level=debt.level,
-        setting=Setting(debt.original, RESTORE_RULE),
-        pod=debt.pod,
-        container=debt.container,
+        new=entry.original,
+        level=entry.level,
+        setting=Setting(entry.original, RESTORE_RULE),
+        pod=entry.pod,
+        container=entry.container,
     )
-    return WriteStep(change, debt.cgroup)
+    return WriteStep(change, entry.cgroup)

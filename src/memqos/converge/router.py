@@ -1,4 +1,4 @@
-"""Who writes which change, and why: the owner of a cgroup puts back what it was not told."""
+"""Who writes which change, and why: the owner of a cgroup puts back what it does not know of."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence

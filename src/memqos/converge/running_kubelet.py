@@ -14,7 +14,6 @@ import msgspec
 
 from memqos.converge.kubelet_endpoint import EndpointFacts, ask_kubelet
 from memqos.converge.observation import driver_in_tree, read_kubelet_config
-from memqos.converge.pod_sources import KubeletPods
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.local_kubelet import KubeletProcess, find_kubelet, is_running, process_version
@@ -303,17 +302,11 @@ class KubeletSources:
 
 
 def kubelet_of_source(source: "PodSource | None") -> "tuple[Node | None, KubeletEndpoint | None]":
-    """The Node and the kubelet's endpoint behind a source of pods."""
-    if isinstance(source, KubeletPods):
-        return None, source.endpoint
-    if not hasattr(source, "server"):
+    """What a source of pods leads to: the Node, and the endpoint of its kubelet."""
+    if source is None:
         return None, None
-    # Imported here: nodes without a cluster do not load the HTTP client.
-    from memqos.converge.cluster_node import ClusterPods, node_kubelet_endpoint
-
-    assert isinstance(source, ClusterPods)
     node = source.node()
-    return node, node_kubelet_endpoint(node, source.server.access)
+    return node, source.kubelet_endpoint(node)
 
 
 def reserved_by(configuration: RawKubeletConfig, fs: CgroupFs) -> frozenset[str]:

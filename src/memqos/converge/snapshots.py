@@ -14,7 +14,7 @@ from memqos.converge.observation import (
     observe_snapshot,
     with_agent,
 )
-from memqos.converge.pod_sources import PodSource, faults_of
+from memqos.converge.pod_sources import PodSource
 from memqos.converge.running_kubelet import KubeletFacts, KubeletSources, kubelet_of_source
 from memqos.errors import InputError, Unreachable
 from memqos.host.cgroups import CgroupFs
@@ -258,7 +258,7 @@ def _pods(source: PodSource, notes: list[str], may_be_silent: bool) -> list[Pod]
         notes.append(f"no pods: {error}")
         return None
     # The text of an error may quote the manifest, and so a secret: only its place is noted.
-    notes += [f"{each.where}: no pod can be read here" for each in faults_of(source)]
+    notes += [f"{each.where}: no pod can be read here" for each in source.faults]
     return found
 
 

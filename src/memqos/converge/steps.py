@@ -10,8 +10,6 @@ from memqos.converge.driver import Driver
 from memqos.converge.values import kernel_form, parent_nodes
 from memqos.errors import Unreachable, WriteRefused
 from memqos.host.cgroups import CgroupFs
-from memqos.kernel.file_formats import meminfo_of
-from memqos.kernel.machine import Machine
 from memqos.plan.changes import Change
 from memqos.plan.cpuset import MEMS
 from memqos.plan.setting import MAX
@@ -170,12 +168,6 @@ class WriteOptions(msgspec.Struct, frozen=True):
     force: bool = False
 
 
-def write_options(machine: Machine, *, force: bool) -> WriteOptions:
-    """Without a word about swap there is none."""
-    swap_free = meminfo_of(machine.meminfo or "").get("SwapFree", 0)
-    return WriteOptions(machine.page_size or 4096, swap_free, force)
-
-
 def write_batch(
     steps: Sequence[WriteStep], fs: CgroupFs, driver: Driver, options: WriteOptions
 ) -> list[WriteResult]:
@@ -265,12 +257,12 @@ def _unreclaimable(change: Change, fs: CgroupFs, swap_free: int) -> str | None:
         return None
     stat = fs.read(change.path, "memory.stat") or ""
     counts = dict(line.split(" ", 1) for line in stat.splitlines() if " " in line)
-    held = _number(counts.get("anon")) + _number(counts.get("shmem"))
+    pinned = _number(counts.get("anon")) + _number(counts.get("shmem"))
     room = _swap_room(change.path, fs, swap_free)
-    if held <= high + room:
+    if pinned <= high + room:
         return None
     swap = f"{format_exact_bytes(room)} of swap" if room else "no swap"
-    return f"{format_exact_bytes(held)} is anonymous or shared memory, and there is {swap} for it"
+    return f"{format_exact_bytes(pinned)} is anonymous or shared memory, and there is {swap} for it"
 
 
 def _swap_room(path: str, fs: CgroupFs, swap_free: int) -> int:

@@ -40,7 +40,7 @@ OwnerStates = dict[CgroupKey, OwnerState]
 def undo_entries(
     records: Iterable[JournalRecord], entries: UndoEntries | None = None
 ) -> UndoEntries:
-    """Every file whose value memqos would have to put back; earlier debts are brought on."""
+    """Every file whose value memqos would have to put back; earlier entries are carried on."""
     entries = {} if entries is None else entries
     for record in records:
         if isinstance(record, IntentRecord):
@@ -51,7 +51,7 @@ def undo_entries(
 
 
 def owner_states(records: Sequence[JournalRecord]) -> OwnerStates:
-    """What owners kept of cgroups that memqos meant to write; the last record of each holds."""
+    """What owners kept of cgroups that memqos meant to write; the last record of each counts."""
     intended = {
         (record.path, record.cgroup) for record in records if isinstance(record, IntentRecord)
     }
@@ -64,18 +64,18 @@ def owner_states(records: Sequence[JournalRecord]) -> OwnerStates:
 
 def intent_records(entries: Iterable[UndoEntry]) -> Iterator[IntentRecord]:
     """The fewest records that say the same."""
-    for debt in entries:
-        old = debt.original
-        for value in debt.ours:
+    for entry in entries:
+        old = entry.original
+        for value in entry.ours:
             yield IntentRecord(
-                debt.path,
-                debt.file,
-                debt.cgroup,
+                entry.path,
+                entry.file,
+                entry.cgroup,
                 old,
                 value,
-                debt.level,
-                debt.pod,
-                debt.container,
+                entry.level,
+                entry.pod,
+                entry.container,
             )
             old = value
 
@@ -99,9 +99,9 @@ def _merge_intent(before: UndoEntry | None, intent: IntentRecord) -> UndoEntry:
 
 
 def _apply_outcome(entries: UndoEntries, outcome: OutcomeRecord) -> None:
-    debt = entries[outcome.key]
-    ours = debt.ours[-1:] if outcome.written else debt.ours[:-1]
+    entry = entries[outcome.key]
+    ours = entry.ours[-1:] if outcome.written else entry.ours[:-1]
     if ours:
-        entries[outcome.key] = msgspec.structs.replace(debt, ours=ours)
+        entries[outcome.key] = msgspec.structs.replace(entry, ours=ours)
     else:
         del entries[outcome.key]

@@ -84,6 +84,12 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    def copy(self) -> "Histogram":
+        """The same, which later values do not change."""
+        copied = Histogram(self._bounds)
+        copied._counts, copied._sum = list(self._counts), self._sum
+        return copied
+
     @property
     def count(self) -> int:
         """How many values were counted."""

@@ -13,13 +13,14 @@ from tests.vm.guest.runtime import start_unit
 from tests.vm.guest.support import ROOT, WORKLOAD, Workload
 
 from memqos.converge.apply import ApplyResult, WriteProgress, apply, ignore_progress
+from memqos.converge.cgroup_writer import read_write_options
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.node_plan import PLAN_FILES, NodePlan, PlanOptions, plan_observation
 from memqos.converge.observation import observe_live
 from memqos.converge.pod_sources import FilePods
 from memqos.converge.rollback import RollbackResult, rollback
 from memqos.converge.router import Router
-from memqos.converge.steps import WriteStep, steps_of, write_options
+from memqos.converge.steps import WriteStep, steps_of
 from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.machine import read_machine
 from memqos.host.owner_discovery import discover_owners
@@ -83,20 +84,20 @@ class Memqos:
         force: bool = False,
         router: Router | None = None,
     ) -> ApplyResult:
-        cautions = write_options(self.machine, force=force)
+        options = read_write_options(force=force)
         router = router or self.router()
         try:
             with open_journal(str(self.folder / "journal"), self._hierarchy) as journal:
-                return apply(steps, self.fs, router, journal, cautions, progress)
+                return apply(steps, self.fs, router, journal, options, progress)
         finally:
             router.close()
 
     def rollback(self) -> RollbackResult:
-        cautions = write_options(self.machine, force=False)
+        options = read_write_options()
         router = self.router()
         try:
             with open_journal(str(self.folder / "journal"), self._hierarchy) as journal:
-                return rollback(self.fs, router, journal, cautions, reserved=self._reserved)
+                return rollback(self.fs, router, journal, options, reserved=self._reserved)
         finally:
             router.close()
 

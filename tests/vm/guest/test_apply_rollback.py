@@ -11,11 +11,12 @@ from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
 from memqos.converge.apply import ApplyResult, apply
+from memqos.converge.cgroup_writer import read_write_options
 from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.node_plan import NodePlan, PlanOptions, plan_observation
 from memqos.converge.rollback import RollbackResult, rollback
-from memqos.converge.steps import WriteResult, WriteStep, steps_of, write_options
+from memqos.converge.steps import WriteResult, WriteStep, steps_of
 from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.lock import Locked
 from memqos.host.machine import read_machine
@@ -55,15 +56,15 @@ class Writer:
     def apply(
         self, *steps: WriteStep, timeout: float = PATIENCE, force: bool = False
     ) -> ApplyResult:
-        cautions = write_options(self.machine, force=force)
+        options = read_write_options(force=force)
         with open_journal(self.folder, self.hierarchy) as journal:
-            return apply(steps, self.fs, DirectDriver(self.fs, timeout), journal, cautions)
+            return apply(steps, self.fs, DirectDriver(self.fs, timeout), journal, options)
 
     def rollback(self) -> RollbackResult:
-        cautions = write_options(self.machine, force=False)
+        options = read_write_options()
         with open_journal(self.folder, self.hierarchy) as journal:
             driver = DirectDriver(self.fs, PATIENCE)
-            return rollback(self.fs, driver, journal, cautions, reserved=self.reserved)
+            return rollback(self.fs, driver, journal, options, reserved=self.reserved)
 
     def has_rolled_back(self) -> bool:
         """False while a process that was left behind still writes."""

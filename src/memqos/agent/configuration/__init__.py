@@ -1,4 +1,4 @@
-"""What an agent is told: the terms of its plan, whom it reaches, how carefully it goes.
+"""The configuration of an agent: which pods it manages, how it plans, its safety limits.
 
 The words beside a field are those of the schema, of `--help` and of refusals.
 """
@@ -49,7 +49,7 @@ class ConfigSection(
     """A part of the configuration: camelCase in files, everything optional."""
 
 
-class PodSourceConfig(ConfigSection, frozen=True):
+class PodSourceConfig(ConfigSection, frozen=True, kw_only=True):
     """Where the node's pods come from: files, the kubelet's own endpoint, or the API server."""
 
     files: Annotated[
@@ -137,7 +137,7 @@ class RecorderConfig(ConfigSection, frozen=True):
     days: Annotated[Days, _description("How long a container that is gone is remembered.")] = 7.0
 
 
-class AgentConfiguration(ConfigSection, frozen=True):
+class AgentConfiguration(ConfigSection, frozen=True, kw_only=True):
     """What a memqos agent is told. What is left out follows from the node."""
 
     release: Annotated[

@@ -122,11 +122,11 @@ def _selectors(settings: GivenValues) -> Iterator[InputError]:
                 requirements(labels.value)
             except InputError as error:
                 yield labels.refuse(error.what, error.hint)
-        wanted, unwanted = (section, "namespaces"), (section, "notNamespaces")
-        if wanted in settings and unwanted in settings:
-            both = set(settings[wanted].value) & set(settings[unwanted].value)
+        included, excluded = (section, "namespaces"), (section, "notNamespaces")
+        if included in settings and excluded in settings:
+            both = set(settings[included].value) & set(settings[excluded].value)
             if both:
-                yield settings[unwanted].refuse(
+                yield settings[excluded].refuse(
                     f"{', '.join(sorted(both))} is picked and left out", "keep one of the two"
                 )
 

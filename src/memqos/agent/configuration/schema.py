@@ -14,8 +14,10 @@ _DURATION: Final = r"^[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)
 
 def configuration_schema() -> dict[str, Any]:
     """What a file may say; made of the structs, so that it cannot say anything else."""
-    (reference,), held = msgspec.json.schema_components([AgentConfiguration], ref_template="{name}")
-    parts: dict[str, Any] = {**held}
+    (reference,), components = msgspec.json.schema_components(
+        [AgentConfiguration], ref_template="{name}"
+    )
+    parts: dict[str, Any] = {**components}
     whole = _inline(parts[reference["$ref"]], parts, ())
     whole["properties"] = {
         "apiVersion": {"const": AGENT_API_VERSION},
@@ -29,7 +31,7 @@ def configuration_schema() -> dict[str, Any]:
 def _inline(part: dict[str, Any], parts: dict[str, Any], path: ConfigPath) -> dict[str, Any]:
     """A section with its own sections in the place of references to them."""
     properties = {
-        name: _property(held, parts, (*path, name)) for name, held in part["properties"].items()
+        name: _property(schema, parts, (*path, name)) for name, schema in part["properties"].items()
     }
     return {
         "description": part["description"],
@@ -39,35 +41,35 @@ def _inline(part: dict[str, Any], parts: dict[str, Any], path: ConfigPath) -> di
     }
 
 
-def _property(held: dict[str, Any], parts: dict[str, Any], path: ConfigPath) -> dict[str, Any]:
+def _property(schema: dict[str, Any], parts: dict[str, Any], path: ConfigPath) -> dict[str, Any]:
     if path in CONFIG_FIELDS:
         return (
-            _duration(held, CONFIG_FIELDS[path])
+            _duration(schema, CONFIG_FIELDS[path])
             if CONFIG_FIELDS[path].is_duration
-            else _value(held)
+            else _value(schema)
         )
-    # A section, or one that may be left out as null.
-    options = held.get("anyOf", [held])
+    # A section, or one that may be null.
+    options = schema.get("anyOf", [schema])
     name = next(option["$ref"] for option in options if "$ref" in option)
-    return {**_inline(parts[name], parts, path), "description": held["description"]}
+    return {**_inline(parts[name], parts, path), "description": schema["description"]}
 
 
-def _value(held: dict[str, Any]) -> dict[str, Any]:
-    default = held["default"]
-    return {**held, "default": list(default) if isinstance(default, tuple) else default}
+def _value(schema: dict[str, Any]) -> dict[str, Any]:
+    default = schema["default"]
+    return {**schema, "default": list(default) if isinstance(default, tuple) else default}
 
 
-def _duration(held: dict[str, Any], field: ConfigField) -> dict[str, Any]:
+def _duration(schema: dict[str, Any], field: ConfigField) -> dict[str, Any]:
     return {
         "description": f"{field.description} {field.expected.capitalize()}, such as 90s or 1m30s.",
         "type": "string",
         "pattern": _DURATION,
-        "default": duration_text(round(held["default"] * SECOND)),
+        "default": duration_text(round(schema["default"] * SECOND)),
     }
 
 
 def configuration_data(configuration: AgentConfiguration) -> dict[str, Any]:
-    """All that is in force; what follows from the node is left out."""
+    """All that is configured, without what follows from the node."""
     return {"apiVersion": AGENT_API_VERSION, "kind": AGENT_KIND, **_section(configuration)}
 
 

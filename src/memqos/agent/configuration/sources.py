@@ -54,7 +54,7 @@ class ConfigurationResult(NamedTuple):
 def load_configuration(
     file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]
 ) -> AgentConfiguration:
-    """The configuration in force; the first fault is raised, and says how many more there are.
+    """The configuration; the first fault is raised, and says how many more there are.
 
     Flags go by the path of their field in a file ("pods.tokenFile"), with the text that was given;
     None is a flag that was not.
@@ -227,8 +227,8 @@ def _suggestion(name: str, known: list[str]) -> str:
 def _build_configuration(settings: GivenValues) -> AgentConfiguration:
     data: dict[str, Any] = {}
     for (*sections, name), given in settings.items():
-        held = data
+        part = data
         for section in sections:
-            held = held.setdefault(section, {})
-        held[name] = given.value
+            part = part.setdefault(section, {})
+        part[name] = given.value
     return msgspec.convert(data, AgentConfiguration)

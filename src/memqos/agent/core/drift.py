@@ -37,12 +37,12 @@ class DriftFacts(NamedTuple):
     since: float
     """When it was last seen as it should be."""
     happened: RestartTimes
-    kubelet_wants: str | None
+    kubelet_value: str | None
     """What the kubelet alone would have there."""
 
 
 def attribute_drift(facts: DriftFacts) -> tuple[DriftCause, str]:
-    """Who it was, and what tells so."""
+    """Who it was, and the evidence."""
     above_pods = facts.level in ("kubepods", "qos")
     by_systemd = facts.path.endswith((".slice", ".scope"))
     # At daemon-reload systemd applies all properties it knows of a unit again, defaults included
@@ -55,7 +55,7 @@ def attribute_drift(facts: DriftFacts) -> tuple[DriftCause, str]:
     # next comes a minute later (cm/qos_container_manager_linux.go, Start).
     if above_pods and facts.found == "0":
         return "kubelet-restart", "a kubelet that starts takes protection above the pods back to 0"
-    if facts.found == facts.kubelet_wants:
+    if facts.found == facts.kubelet_value:
         if facts.level == "container":
             return "cri-update", "it is the value a kubelet asks the runtime for"
         return "kubelet-resync", "it is the value the kubelet keeps there"
@@ -138,9 +138,9 @@ class DriftTracker:
         """Since when the kubelet may be configured otherwise: it was restarted, or has written.
 
         A kubelet that starts zeroes protection above pods, and so does one that an administrator
-        has told to protect nothing. Which of the two it was, only its configuration tells."""
+        has configured to protect nothing. Only its configuration shows which of the two it was."""
         self.is_requested = False
-        """Whether it was asked since: an answer to an earlier question tells nothing of it."""
+        """Whether it was asked since: the answer to an earlier request does not count."""
         self._confirmed_at = float("-inf")
         self._report = report
         self._restart_watch = RestartWatch()
@@ -149,7 +149,7 @@ class DriftTracker:
         self.reconfigure(node_intent, rule)
 
     def reconfigure(self, node_intent: NodeIntent, rule: FightConfig) -> None:
-        """Something else is wanted from now on: fights begin again."""
+        """Another intent from now on: fights begin again."""
         self.fights = FightCounter(rule)
         self._node_intent = node_intent
         self._rule = rule
@@ -168,7 +168,7 @@ class DriftTracker:
         self.unconfirmed_since, self.is_requested = now, False
 
     def confirm(self, now: float) -> None:
-        """The kubelet has told its configuration."""
+        """The kubelet has given its configuration."""
         if self.unconfirmed_since is None or self.is_requested:
             self.unconfirmed_since = None
             self._confirmed_at = now
@@ -209,8 +209,8 @@ class DriftTracker:
 
     def note_change(self, changed: ChangedValue, now: float) -> None:
         """A value is not what it was."""
-        known, place = changed.cgroup, (changed.path, changed.file)
-        level = self._level(changed.path, known)
+        cgroup, place = changed.cgroup, (changed.path, changed.file)
+        level = self._level(changed.path, cgroup)
         is_hole = level in _ABOVE_PODS and changed.found == "0"
         desired = self._value_of_kubelet(place)
         if level in _ABOVE_PODS and changed.found != desired:
@@ -219,12 +219,18 @@ class DriftTracker:
             if changed.found != desired:
                 self._disputed[place] = desired
             return
-        if now - known.first_seen < self._rule.grace:
+        if now - cgroup.first_seen < self._rule.grace:
             return
         is_resized = self._is_by_resize(changed, now)
         cause, evidence = _RESIZE if is_resized else self._attribute(changed, level)
         drift = Drift(
-            changed.path, changed.file, changed.expected, changed.found, cause, evidence, now
+            path=changed.path,
+            file=changed.file,
+            expected=changed.expected,
+            found=changed.found,
+            cause=cause,
+            evidence=evidence,
+            at=now,
         )
         if is_resized:
             self._report.report_resize(drift)
@@ -233,18 +239,18 @@ class DriftTracker:
         self._report.report_drift(drift)
         if not is_hole and self.fights.count_change(drift):
             self._report.report_contested(drift, self._rule)
-            announce_contested(self._report, self._node_intent.intent_of(known.pod), drift)
+            announce_contested(self._report, self._node_intent.intent_of(cgroup.pod), drift)
 
     def _attribute(self, changed: ChangedValue, level: Level) -> tuple[DriftCause, str]:
-        known = changed.cgroup
+        cgroup = changed.cgroup
         return attribute_drift(
             DriftFacts(
                 level,
                 changed.path,
                 changed.found,
-                known.converged_at,
+                cgroup.converged_at,
                 self._restart_watch.times,
-                self._node_intent.kubelet_value(changed.path, changed.file, known.pod),
+                self._node_intent.kubelet_value(changed.path, changed.file, cgroup.pod),
             )
         )
 
@@ -258,18 +264,18 @@ class DriftTracker:
 
     def _value_of_kubelet(self, place: ValueKey) -> str | None:
         """What the kubelet puts into a file that it keeps itself."""
-        kept = self._node_intent.kubelet_managed.get(place)
-        if kept is None:
+        setting = self._node_intent.kubelet_managed.get(place)
+        if setting is None:
             return None
-        return as_stored(place[1], kept.value, self._node_intent.planner.page_size)
+        return as_stored(place[1], setting.value, self._node_intent.planner.page_size)
 
     def _is_by_resize(self, changed: ChangedValue, now: float) -> bool:
         pod = changed.cgroup.pod or ""
         return now - self._resized_at.get(pod, float("-inf")) < _RESIZING
 
-    def _level(self, path: str, known: ObservedCgroup) -> Level:
-        if known.pod is not None:
-            return "pod" if path == known.pod else "container"
+    def _level(self, path: str, cgroup: ObservedCgroup) -> Level:
+        if cgroup.pod is not None:
+            return "pod" if path == cgroup.pod else "container"
         if any(path == each.path for each in self._node_intent.reserved):
             return "reserved"
         return "kubepods" if path == self._node_intent.planner.names.kubepods else "qos"

@@ -1,7 +1,7 @@
 """The guard: memory.high is widened where a container cannot progress, and narrowed again.
 
 A task past memory.high reclaims, then sleeps. Where what its container holds cannot be reclaimed,
-anonymous memory without swap, it neither gets anywhere nor is it killed. Three signs together tell
+anonymous memory without swap, it neither gets anywhere nor is it killed. Three signs together show
 so: high events come fast, nothing ran for a good part of the time, and nearly all below memory.high
 is unreclaimable. Then memory.high goes up step by step, at the last step to memory.max, where the
 container gets on or is killed as it would be without Memory QoS. When the signs are gone for long
@@ -22,11 +22,11 @@ GuardAction = Literal["keep", "widen", "narrow"]
 GuardStep = Literal["widen", "narrow"]
 
 
-class GuardTuning(msgspec.Struct, frozen=True):
+class GuardTuning(msgspec.Struct, frozen=True, kw_only=True):
     """How soon the guard steps in. Times are in seconds."""
 
     events: float = 5.0
-    """High events a second from which on a container counts as held up."""
+    """High events a second from which on a container counts as stalled."""
     stalled: float = 0.3
     """Share of the time in which nothing ran (PSI full)."""
     unreclaimable_share: float = 0.9
@@ -43,7 +43,7 @@ class GuardTuning(msgspec.Struct, frozen=True):
     """It doubles, up to this, each time a step down was soon taken back."""
 
 
-class GuardSample(msgspec.Struct, frozen=True):
+class GuardSample(msgspec.Struct, frozen=True, kw_only=True):
     """A container at one moment. Bytes; counters since its cgroup was made."""
 
     at: float
@@ -75,7 +75,7 @@ class HighBounds(msgspec.Struct, frozen=True):
     """memory.max; None is `max`."""
 
 
-class GuardState(msgspec.Struct, frozen=True):
+class GuardState(msgspec.Struct, frozen=True, kw_only=True):
     """What the guard remembers of a container."""
 
     last: GuardSample | None = None
@@ -121,11 +121,11 @@ def decide_step(
     if last is None or sample.at <= last.at or sample.high_events < last.high_events:
         return _first_decision(watch, sample, bounds, tuning, page_size)
     signs = _signs(last, sample)
-    held_up = _is_stalled(signs, tuning)
+    stalled = _is_stalled(signs, tuning)
     high = high_at_step(bounds, watch.step, tuning, page_size)
-    stuck = held_up and (high is not None and signs.pinned >= tuning.unreclaimable_share * high)
+    stuck = stalled and (high is not None and signs.pinned >= tuning.unreclaimable_share * high)
     lower = high_at_step(bounds, watch.step - 1, tuning, page_size) if watch.step else None
-    calm = not held_up and lower is not None and signs.pinned <= tuning.narrow_share * lower
+    calm = not stalled and lower is not None and signs.pinned <= tuning.narrow_share * lower
     watch = msgspec.structs.replace(
         watch,
         last=sample,
@@ -149,8 +149,8 @@ def high_at_step(
     top = 2 * bounds.planned if bounds.max is None else bounds.max
     if top <= bounds.planned:
         return top
-    wanted = bounds.planned + (top - bounds.planned) * step // tuning.steps
-    return max(bounds.planned, wanted - wanted % page_size)
+    high = bounds.planned + (top - bounds.planned) * step // tuning.steps
+    return max(bounds.planned, high - high % page_size)
 
 
 def longest_wait(tuning: GuardTuning, interval: float) -> float:

@@ -1,7 +1,7 @@
 """The guard over all containers of a node: from cgroup files to settings that replace the plan's.
 
-A loop calls `look` for every container it samples, and `applied` for every cgroup it is about to
-compare or write. Both are arithmetic; files and clocks are the loop's.
+A loop calls `judge_container` for every container it samples, and `apply_to` for every cgroup it
+is about to compare or write. Both are arithmetic; files and clocks are the loop's.
 """
 
 from collections.abc import Collection, Mapping
@@ -54,7 +54,7 @@ class GuardMove(msgspec.Struct, frozen=True):
 
 class _Override(msgspec.Struct, frozen=True):
     planned: Setting
-    """The plan's, by which the guard's is told to be out of date."""
+    """The plan's: where that has changed since, the override is out of date."""
     replacement: Setting
 
 
@@ -133,16 +133,16 @@ class NodeGuard:
 
     def apply_to(self, cgroup: Cgroup) -> Cgroup:
         """A planned cgroup with the guard's memory.high, if it has one."""
-        kept = self._overrides.get(cgroup.path)
-        if kept is None or cgroup.settings.get(_HIGH) != kept.planned:
+        override = self._overrides.get(cgroup.path)
+        if override is None or cgroup.settings.get(_HIGH) != override.planned:
             return cgroup
-        settings = cgroup.settings | {_HIGH: kept.replacement}
+        settings = cgroup.settings | {_HIGH: override.replacement}
         return msgspec.structs.replace(cgroup, settings=settings)
 
     def keep_only(self, paths: Collection[str]) -> None:
         """Forget all cgroups that are gone."""
-        for gone in (self._states.keys() | self._overrides.keys()) - set(paths):
-            self.forget(gone)
+        for removed in (self._states.keys() | self._overrides.keys()) - set(paths):
+            self.forget(removed)
 
     def forget(self, path: str) -> None:
         """Forget a container: memqos does not write to it."""

@@ -1,4 +1,4 @@
-"""What an agent wants of a whole node: its pods one by one, and what stands above them."""
+"""The intent of a whole node: of its pods one by one, and of the cgroups above them."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NodeIntent:
-    """The pods of a node and what is wanted of them; told what is there, whom to leave out."""
+    """The pods of a node and how their cgroups should be, given the cgroups that exist."""
 
     def __init__(
         self,
@@ -66,44 +66,48 @@ class NodeIntent:
         self._last_parents: tuple[Cgroup, ...] = ()
 
     def accept_pods(self, pods: Iterable[Pod]) -> list[PodIntent]:
-        """Take in all the pods of the node; those that are new, other than before, or gone."""
+        """Take in all the pods of the node; those that are new, changed or removed."""
         intents: dict[str, PodIntent] = {}
-        news: list[PodIntent] = []
+        changed: list[PodIntent] = []
         for pod in pods:
             key = cgroup_uid(pod) or f"{pod.metadata.namespace}/{pod.metadata.name}"
             intent = self.intents.get(key)
             if intent is None or (intent.pod is not pod and intent.pod != pod):
                 intent = self.planner.intent_of(pod)
                 if intent is not None:
-                    news.append(intent)
+                    changed.append(intent)
             if intent is not None:
                 intents[key] = intent
-        news += [wish for key, wish in self.intents.items() if key not in intents]
+        changed += [intent for key, intent in self.intents.items() if key not in intents]
         self.has_pods = True
         self.intents = intents
-        self.by_path = {wish.path: wish for wish in intents.values() if wish.path is not None}
-        self.enforces = any([wish.mode == "enforce" for wish in intents.values()])
-        if news:
+        self.by_path = {each.path: each for each in intents.values() if each.path is not None}
+        self.enforces = any([each.mode == "enforce" for each in intents.values()])
+        if changed:
             self.invalidate_reservations()
-        return news
+        return changed
 
     def invalidate_reservations(self) -> None:
         """Pods have come or gone, or claim something else."""
         self._parents = None
 
     def update_reservations(self) -> frozenset[str]:
-        """Choose anew whose memory.min fits; the pods for which the answer is another one."""
+        """Choose again whose memory.min fits; the pods for which the answer is another one."""
         if self._parents is not None:
             return frozenset()
-        there = self._observed.pods
-        ours = [wish for path in there if (wish := self.by_path.get(path)) and self.uses_plan(wish)]
-        mine = {wish.path for wish in ours}
+        observed = self._observed.pods
+        planned = [
+            intent
+            for path in observed
+            if (intent := self.by_path.get(path)) and self.uses_plan(intent)
+        ]
+        paths = {intent.path for intent in planned}
         taken = sum(
-            [self._observed.number(path, "memory.min") for path in there if path not in mine]
+            [self._observed.number(path, "memory.min") for path in observed if path not in paths]
         )
         before, self.unreserved = (
             self.unreserved,
-            pods_without_reservation(ours, taken, self.reservable),
+            pods_without_reservation(planned, taken, self.reservable),
         )
         # Without a first list of pods the sums would be 0.
         plans = self._plans() if self.has_pods else ()
@@ -113,16 +117,20 @@ class NodeIntent:
         return before ^ self.unreserved
 
     def _plans(self) -> list[PodPlan]:
-        return [wish.plan for wish in self.intents.values() if wish.plan is not None]
+        return [each.plan for each in self.intents.values() if each.plan is not None]
 
     def _with_kubelet_settings(self, cgroup: Cgroup) -> Cgroup:
-        """What a kubelet keeps is its own: two sums in one file would be a fight."""
-        kept = {
+        """What a kubelet writes is its own: two sums in one file would be a fight."""
+        kubelet_settings = {
             file: setting
             for (path, file), setting in self.kubelet_managed.items()
             if path == cgroup.path
         }
-        return msgspec.structs.replace(cgroup, settings=cgroup.settings | kept) if kept else cgroup
+        return (
+            msgspec.structs.replace(cgroup, settings=cgroup.settings | kubelet_settings)
+            if kubelet_settings
+            else cgroup
+        )
 
     @property
     def parent_cgroups(self) -> tuple[Cgroup, ...]:
@@ -161,11 +169,11 @@ class NodeIntent:
         return (*intent.notices, *bindings)
 
     def intent_of(self, pod: str | None) -> PodIntent | None:
-        """What is wanted of the pod whose cgroup this is, if it is one's."""
+        """The intent of the pod whose cgroup this is, if it is one's."""
         return None if pod is None else self.by_path.get(pod)
 
     def knows_cgroup(self, path: str, pod: str) -> bool:
-        """Whether the source has told of a cgroup of a pod; what is not selected needs no names."""
+        """Whether the source knows a cgroup of a pod; what is not selected needs no names."""
         intent = self.by_path.get(pod)
         if intent is None:
             return False
@@ -186,7 +194,7 @@ class NodeIntent:
         return self.enforces
 
     def should_restore(self, level: Level, pod: str | None = None) -> bool:
-        """Whether memqos gives back what it may have written to a cgroup before."""
+        """Whether memqos restores what it may have written to a cgroup before."""
         if self.configuration.mode == "observe":
             return True
         if self.planner.node_settings.doubt is not None:
@@ -203,7 +211,7 @@ class NodeIntent:
         return all(path in self.by_path for path in self._observed.pods)
 
     def kubelet_value(self, path: str, file: str, pod: str | None) -> str | None:
-        """What a kubelet alone would have in a file; None where it has no say."""
+        """What a kubelet alone would have in a file; None where it writes none."""
         settings = (
             self._kubelet_parent_settings(path)
             if pod is None
@@ -234,7 +242,7 @@ class NodeIntent:
         return {}
 
     def _reservations(self) -> dict[str, PodReservations]:
-        """What the pods that are there claim: as planned where memqos decides, else as found."""
+        """What the pods that exist claim: as planned where memqos decides, else as found."""
         claims: dict[str, PodReservations] = {}
         for path in self._observed.pods:
             intent = self.by_path.get(path)

@@ -1,7 +1,7 @@
 """NUMA memory that an agent has given out, kept up as pods come, change and go.
 
-A pod is given memory once, and holds it until it is gone. Where it is asked for anew, as after a
-resize, it first gives back what it holds, and keeps its nodes if they have room: so nothing is
+A pod is assigned memory once, and keeps it until it is removed. Where it is assigned again, as
+after a resize, it first releases what it has, and keeps its nodes if they have room: so nothing is
 counted twice, and who stays is not moved.
 """
 
@@ -48,14 +48,14 @@ class NumaLedger:
     def __contains__(self, uid: str) -> bool:
         return uid in self._residents
 
-    def update(self, here: Iterable[RunningPod], gone: Iterable[str] = ()) -> set[str]:
+    def update(self, here: Iterable[RunningPod], removed: Iterable[str] = ()) -> set[str]:
         """Take in residents that were looked at, and that some are gone; whom else it concerns.
 
         These are pods for which there was nothing before.
         """
         asked: dict[str, RunningPod] = {}
         freed = False
-        for uid in gone:
+        for uid in removed:
             self._residents.pop(uid, None)
             freed |= self._release(uid)
         for each in here:
@@ -84,36 +84,38 @@ class NumaLedger:
         )
 
     def _is_unchanged(self, resident: RunningPod) -> bool:
-        kept = self._residents.get(resident.uid)
-        if kept is None or kept is resident:
-            return kept is not None
-        if (kept.request, kept.managed) != (resident.request, resident.managed):
+        before = self._residents.get(resident.uid)
+        if before is None or before is resident:
+            return before is not None
+        if (before.request, before.managed) != (resident.request, resident.managed):
             return False
-        return kept.bound == resident.bound or self._holds(resident)
+        return before.bound == resident.bound or self._holds(resident)
 
     def _holds(self, resident: RunningPod) -> bool:
         """Whether it was for us to say what a pod holds, so that others do not by binding it."""
-        kept = self._residents.get(resident.uid)
+        before = self._residents.get(resident.uid)
         return (
             resident.managed
-            and kept is not None
-            and kept.managed
+            and before is not None
+            and before.managed
             and resident.uid not in self.unplaced
         )
 
     def _bound(self, resident: RunningPod) -> dict[str, Mask]:
         own: dict[str, Mask] = {}
         if self._holds(resident):
-            held = self.state.assignments.get(resident.uid, {})
-            own = {name: mask_of(self.state.container_nodes(resident.uid, name)) for name in held}
+            assigned = self.state.assignments.get(resident.uid, {})
+            own = {
+                name: mask_of(self.state.container_nodes(resident.uid, name)) for name in assigned
+            }
         return {**resident.bound, **{name: mask for name, mask in own.items() if mask}}
 
     def _release(self, uid: str) -> bool:
-        """Have a pod hold nothing; whether it held something."""
+        """Release what a pod is assigned; whether there was something."""
         self.unplaced.pop(uid, None)
-        held = uid in self.state.assignments
+        is_assigned = uid in self.state.assignments
         self._manager = self._manager.free_pod(uid)
-        return held
+        return is_assigned
 
 
 Assignments = Mapping[str, Assignment]
@@ -152,7 +154,7 @@ class NumaAssigner(Protocol):
         """Take in the kubelet's state, None where there is none; what speaks against it."""
 
     def update(
-        self, here: Iterable[ObservedPod], gone: Iterable[str], permitted: frozenset[int]
+        self, here: Iterable[ObservedPod], removed: Iterable[str], permitted: frozenset[int]
     ) -> set[str]:
         """Take in pods that were looked at, and UIDs of some that are gone; whom else it concerns.
 
@@ -168,7 +170,7 @@ class NumaAssigner(Protocol):
 
 
 class KubeletAssigner:
-    """The kubelet assigns. A state that is not there leaves the last one in force."""
+    """The kubelet assigns. Where its state is missing, the last one still counts."""
 
     def __init__(
         self, node_settings: AgentSettings, state: MemoryManagerState | None = None
@@ -185,9 +187,9 @@ class KubeletAssigner:
         return None if state.policy == STATIC else f"{_STATE_FILE}: {no_assignment_reason(state)}"
 
     def update(
-        self, here: Iterable[ObservedPod], gone: Iterable[str], permitted: frozenset[int]
+        self, here: Iterable[ObservedPod], removed: Iterable[str], permitted: frozenset[int]
     ) -> set[str]:
-        for uid in gone:
+        for uid in removed:
             self._residents.pop(uid, None)
         return set()
 
@@ -209,11 +211,11 @@ class KubeletAssigner:
 
     def _resident(self, pod: ObservedPod) -> RunningPod:
         """As it was worked out before, where its pod is the same."""
-        kept = self._residents.get(pod.uid)
-        if kept is None or kept[0] is not pod.intent:
-            kept = pod.intent, running_pod_of(pod.intent.pod, {}, self._release)
-            self._residents[pod.uid] = kept
-        return kept[1]
+        before = self._residents.get(pod.uid)
+        if before is None or before[0] is not pod.intent:
+            before = pod.intent, running_pod_of(pod.intent.pod, {}, self._release)
+            self._residents[pod.uid] = before
+        return before[1]
 
 
 class AgentAssigner:
@@ -245,14 +247,14 @@ class AgentAssigner:
         return f"{KUBELET_ASSIGNS}: nobody is bound by memqos" if self._kubelet_assigns else None
 
     def update(
-        self, here: Iterable[ObservedPod], gone: Iterable[str], permitted: frozenset[int]
+        self, here: Iterable[ObservedPod], removed: Iterable[str], permitted: frozenset[int]
     ) -> set[str]:
         machine = machine_subset(self._node_settings.numa or self._machine, permitted)
         residents = [self._resident(each) for each in here]
-        gone = list(gone)
-        for uid in gone:
+        removed = list(removed)
+        for uid in removed:
             self._pods.pop(uid, None)
-        concerned = self._ledger.update((), gone)
+        concerned = self._ledger.update((), removed)
         if machine != self._machine:
             self._ledger.reallocate(self._manager(machine))
             self._machine = machine
@@ -272,16 +274,16 @@ class AgentAssigner:
         )
 
     def _resident(self, pod: ObservedPod) -> RunningPod:
-        kept = self._pods.get(pod.uid)
-        if kept is None or not _is_same(kept[0], pod):
+        before = self._pods.get(pod.uid)
+        if before is None or not _is_same(before[0], pod):
             resident = running_pod_of(
                 pod.intent.pod,
                 pod.bound,
                 self._node_settings.settings.release,
                 managed=pod.is_ours,
             )
-            kept = self._pods[pod.uid] = pod, resident
-        return kept[1]
+            before = self._pods[pod.uid] = pod, resident
+        return before[1]
 
     def _manager(self, machine: NumaMachine) -> Manager:
         return manager_of(machine, self._node_settings.config, self._node_settings.settings.release)

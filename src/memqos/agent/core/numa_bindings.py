@@ -1,4 +1,4 @@
-"""Which NUMA nodes containers are to be bound to: what is assigned to a node, told pod by pod."""
+"""Which NUMA nodes containers are to be bound to: what is assigned of a node, pod by pod."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Literal
@@ -75,10 +75,10 @@ class NumaBindings:
         return frozenset([path for path in list(self._pods) if self._assign(path)])
 
     def forget_pod(self, pod: str) -> None:
-        """The cgroup of a pod is gone, and what it held with it."""
-        standing = self._pods.pop(pod, None)
-        if standing is not None:
-            self._removed.append(standing.uid)
+        """The cgroup of a pod was removed, and what it was assigned is free."""
+        observed = self._pods.pop(pod, None)
+        if observed is not None:
+            self._removed.append(observed.uid)
         self.assignments.pop(pod, None)
         self.notices.pop(pod, None)
 
@@ -89,13 +89,13 @@ class NumaBindings:
         }
         self._pods |= here
         self._set_fault("cpuset", _NO_CPUSET if self._can_bind is False else None)
-        gone, self._removed = self._removed, []
+        removed, self._removed = self._removed, []
         names = self._names
         above = self._observed.files_of([*self.ancestors, names.kubepods])
         # The trailing "/" asks for what its children may use: its own cpuset.mems counts.
         usable = node_permit(f"{names.kubepods}/", above, self._nodes).nodes
         try:
-            concerned = self.assigner.update(here.values(), gone, usable)
+            concerned = self.assigner.update(here.values(), removed, usable)
             self._set_fault("nodes", None)
         except InputError as error:
             self._set_fault("nodes", str(error))
@@ -134,8 +134,8 @@ class NumaBindings:
             cgroups = pod_cgroups(intent.pod, intent.plan, self._names)
         for each in cgroups:
             if isinstance(each, Cgroup) and each.container is not None:
-                there = self._observed.files_of([each.path, inner(each.path)])
-                files = container_files(each.path, there)
+                files_by_path = self._observed.files_of([each.path, inner(each.path)])
+                files = container_files(each.path, files_by_path)
                 if files is not None:
                     self._can_bind = MEMS in files
                     yield each.container, bound_nodes(files)
@@ -173,7 +173,7 @@ class NumaBindings:
 def bindings_of(
     planner: IntentPlanner, cgroups: ObservedCgroups, report: Report, before: NumaBindings | None
 ) -> NumaBindings | None:
-    """What a configuration asks for; what was given out or read before stays in force."""
+    """The bindings of a configuration; what was assigned or read before still counts."""
     numa = planner.configuration.numa
     if numa == "off":
         return None

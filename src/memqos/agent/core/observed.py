@@ -1,10 +1,11 @@
-"""What an agent knows of a node's cgroups: as last seen, and what it holds there."""
+"""The cgroups of a node as last read, and the values that an agent expects there."""
 
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from memqos.agent.core.pod_intent import MEMORY_FILES
 from memqos.plan.names import CgroupNames, outer
 
 DriftCause = Literal["daemon-reload", "cri-update", "kubelet-resync", "kubelet-restart", "unknown"]
@@ -19,7 +20,7 @@ class RestartMarkers(NamedTuple):
     """The inode of the kubelet's own cgroup, which is another one after a restart."""
 
 
-class Drift(NamedTuple):
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
     """One value that somebody else has changed."""
 
     path: str
@@ -35,15 +36,29 @@ class ObservedCgroup(msgspec.Struct):
     """One cgroup."""
 
     identity: int
-    files: dict[str, str]
-    """As last seen or written."""
+    files: Mapping[str, str]
+    """As last seen or written. Replaced, never changed: published views share it."""
     first_seen: float
     converged_at: float
-    """When what is held was last seen to be in place."""
+    """When the expected values were last seen to be in place."""
     pod: str | None
     """The path of the pod it belongs to; None for cgroups above pods."""
     expected: dict[str, str] = {}
     """File → the value that was put there, or found as it should be."""
+
+
+READ_FILES: Final = (*MEMORY_FILES, "memory.max", "memory.current")
+"""What is read of every cgroup."""
+
+
+class ReadScope(NamedTuple):
+    """What has to be read."""
+
+    subtrees: tuple[str, ...]
+    """Cgroups to read with all that is in them."""
+    cgroups: tuple[str, ...]
+    """Cgroups to read by themselves."""
+    files: tuple[str, ...] = READ_FILES
 
 
 class NodeReading(NamedTuple):
@@ -65,7 +80,7 @@ class Checkpoint(NamedTuple):
 
 
 class ChangedValue(NamedTuple):
-    """A value that is no longer what was held."""
+    """A value that is no longer the expected one."""
 
     path: str
     file: str
@@ -99,9 +114,9 @@ class ObservedCgroups:
 
     def pod_of(self, path: str) -> str | None:
         """The path of the pod that a cgroup belongs to, whether it is known or not."""
-        known = self.by_path.get(path)
-        if known is not None:
-            return known.pod
+        cgroup = self.by_path.get(path)
+        if cgroup is not None:
+            return cgroup.pod
         place = self.names.recognise(path)
         if place is None or place.kind not in ("pod", "container", "inner"):
             return None
@@ -113,14 +128,14 @@ class ObservedCgroups:
             yield pod
             yield from self.pods[pod]
 
-    def files_of(self, paths: Iterable[str]) -> dict[str, dict[str, str]]:
+    def files_of(self, paths: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """The files of those cgroups that are known."""
         return {path: self.by_path[path].files for path in paths if path in self.by_path}
 
     def number(self, path: str, file: str) -> int:
         """A value as last seen; 0 where it is not known, or not a number."""
-        known = self.by_path.get(path)
-        content = "" if known is None else known.files.get(file, "")
+        cgroup = self.by_path.get(path)
+        content = "" if cgroup is None else cgroup.files.get(file, "")
         return int(content) if content.isdigit() else 0
 
     def apply_observation(self, seen: NodeReading, now: float) -> ObservationUpdate:
@@ -140,17 +155,19 @@ class ObservedCgroups:
         return ObservationUpdate(new, changed, limited)
 
     def forget(self, path: str) -> list[str]:
-        """Forget a cgroup that is gone; all that went with it."""
-        known = self.by_path.get(path)
-        gone = (
-            list(self.pod_cgroup_paths(path)) if known is not None and known.pod == path else [path]
+        """Forget a cgroup that was removed; all that went with it."""
+        cgroup = self.by_path.get(path)
+        removed = (
+            list(self.pod_cgroup_paths(path))
+            if cgroup is not None and cgroup.pod == path
+            else [path]
         )
-        for each in gone:
+        for each in removed:
             self.by_path.pop(each, None)
         self.pods.pop(path, None)
-        if known is not None and known.pod in self.pods:
-            self.pods[known.pod].discard(path)
-        return gone
+        if cgroup is not None and cgroup.pod in self.pods:
+            self.pods[cgroup.pod].discard(path)
+        return removed
 
     def _add(self, path: str, identity: int, files: dict[str, str], now: float) -> bool:
         self.forget(path)
@@ -169,12 +186,12 @@ class ObservedCgroups:
 def _find_changes(
     path: str, before: ObservedCgroup, files: dict[str, str]
 ) -> Iterator[ChangedValue]:
-    for file, held in list(before.expected.items()):
-        found = files.get(file, held)
-        if found != held:
+    for file, expected in list(before.expected.items()):
+        found = files.get(file, expected)
+        if found != expected:
             del before.expected[file]
-            yield ChangedValue(path, file, held, found, before)
+            yield ChangedValue(path, file, expected, found, before)
 
 
-def _limit(files: dict[str, str]) -> str | None:
+def _limit(files: Mapping[str, str]) -> str | None:
     return files.get("memory.max")

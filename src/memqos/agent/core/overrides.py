@@ -28,7 +28,7 @@ _OWN_LABEL: Final = ("app.kubernetes.io/name", "memqos")
 
 
 class Overrides(NamedTuple):
-    """How one pod is treated. What is None is left to the node's terms."""
+    """How one pod is treated. What is None is left to the node's settings."""
 
     mode: AgentMode
     factor: float | None = None
@@ -42,14 +42,14 @@ class Overrides(NamedTuple):
 
 
 def overrides_of(
-    pod: Pod, configuration: AgentConfiguration, terms: Settings | None = None
+    pod: Pod, configuration: AgentConfiguration, settings: Settings | None = None
 ) -> Overrides:
-    """What a selected pod is granted, under the terms in force; without, those configured."""
+    """What a selected pod is granted under these settings; without, those configured."""
     annotations = pod.metadata.annotations or {}
     given = _NodePolicy(
         configuration.mode_of(pod) or "observe",
         configuration,
-        terms,
+        settings,
         (pod.metadata.namespace or "default") in configuration.allow_namespaces,
     )
     granted: dict[str, Any] = {"mode": given.mode}
@@ -83,51 +83,53 @@ class _NodePolicy(NamedTuple):
 
     mode: AgentMode
     configuration: AgentConfiguration
-    terms: Settings | None
+    settings: Settings | None
     may_have_more: bool
 
     @property
     def factor(self) -> float | None:
-        return self.configuration.factor if self.terms is None else self.terms.factor
+        return self.configuration.factor if self.settings is None else self.settings.factor
 
     @property
     def knows_policy(self) -> bool:
-        return self.terms is None or KNOWS_POLICY.at(self.terms.release.minor)
+        return self.settings is None or KNOWS_POLICY.at(self.settings.release.minor)
 
     @property
     def policy(self) -> Policy:
         if not self.knows_policy:
             return "HardReservation"  # before 1.36 every request is memory.min
-        return (self.configuration.policy if self.terms is None else self.terms.policy) or "None"
+        return (
+            self.configuration.policy if self.settings is None else self.settings.policy
+        ) or "None"
 
 
 def _grant(name: str, text: str, given: _NodePolicy) -> dict[str, Any]:
     if name not in _ANNOTATIONS:
         raise InputError("there is no such annotation", hint=_suggestion(name))
     field, path, is_weaker = _ANNOTATIONS[name]
-    asked = decode_text_value(CONFIG_FIELDS[path], text)
-    if field == "reservation" and asked != "None" and not given.knows_policy:
-        assert given.terms is not None
-        raise InputError(f"Kubernetes {given.terms.release} knows only None beside its own")
-    if not given.may_have_more and not is_weaker(asked, given):
+    value = decode_text_value(CONFIG_FIELDS[path], text)
+    if field == "reservation" and value != "None" and not given.knows_policy:
+        assert given.settings is not None
+        raise InputError(f"Kubernetes {given.settings.release} knows only None beside its own")
+    if not given.may_have_more and not is_weaker(value, given):
         raise InputError(
             f"{text} is more than the node's policy gives",
             hint="allowNamespaces of the agent's configuration may grant it",
         )
-    return {field: asked}
+    return {field: value}
 
 
-def _observes(asked: str, given: _NodePolicy) -> bool:
-    return asked in ("observe", given.mode)
+def _observes(value: str, given: _NodePolicy) -> bool:
+    return value in ("observe", given.mode)
 
 
-def _throttles_later(asked: float, given: _NodePolicy) -> bool:
+def _throttles_later(value: float, given: _NodePolicy) -> bool:
     # Without a factor nothing is throttled, so any factor but 1 throttles earlier.
-    return asked == 1 or (given.factor is not None and asked >= given.factor)
+    return value == 1 or (given.factor is not None and value >= given.factor)
 
 
-def _reserves_less(asked: str, given: _NodePolicy) -> bool:
-    return _POLICIES.index(asked) <= _POLICIES.index(given.policy)
+def _reserves_less(value: str, given: _NodePolicy) -> bool:
+    return _POLICIES.index(value) <= _POLICIES.index(given.policy)
 
 
 _ANNOTATIONS: Final[dict[str, tuple[str, ConfigPath, Callable[[Any, _NodePolicy], bool]]]] = {

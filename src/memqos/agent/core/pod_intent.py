@@ -1,4 +1,4 @@
-"""What an agent wants of one pod: the release's plan, as selection and annotations change it."""
+"""The intent of one pod: the release's plan, as selection and annotations change it."""
 
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -49,7 +49,7 @@ WRITABLE_FILES: Final = (*MEMORY_FILES, MEMS)
 """The same and, where it is asked to, what binds containers to NUMA nodes."""
 
 
-class PodIntent(msgspec.Struct, frozen=True):
+class PodIntent(msgspec.Struct, frozen=True, kw_only=True):
     """One pod, and how its cgroups should be."""
 
     pod: Pod
@@ -65,7 +65,7 @@ class PodIntent(msgspec.Struct, frozen=True):
     refused_annotations: tuple[str, ...] = ()
     """Annotations that are ignored, with the reason; a few of them if they are many."""
     plan: PodPlan | None = None
-    """What the kubelet alone would want."""
+    """What the kubelet alone would plan."""
     reservation: tuple[int, int] = (0, 0)
     """The pod's memory.min and memory.low."""
     notices: tuple[Notice, ...] = ()
@@ -81,7 +81,7 @@ class AgentSettings(NodeSettings, frozen=True, kw_only=True):
 
 
 class IntentPlanner:
-    """Wishes for pods, under one configuration on one node."""
+    """Makes the intents of pods, under one configuration on one node."""
 
     def __init__(
         self,
@@ -97,40 +97,40 @@ class IntentPlanner:
         self._kubelet_planner: Planner | None = None
 
     def intent_of(self, pod: Pod) -> PodIntent | None:
-        """What is wanted of a pod; None of one that has ended."""
+        """The intent of a pod; None for one that has ended."""
         if is_terminal(pod):
             return None
         key = pod_key(pod)
         try:
             return self._plan_intent(pod, key)
         except InputError as error:
-            return PodIntent(pod, key, None, unresolved=(Unresolved(key, None, str(error)),))
+            return _unresolved_intent(pod, key, str(error))
 
     def _plan_intent(self, pod: Pod, key: str) -> PodIntent:
         plan, invalid = self._plan(pod)
         if plan is None:
-            return PodIntent(pod, key, None, unresolved=(Unresolved(key, None, invalid),))
+            return _unresolved_intent(pod, key, invalid)
         uid = cgroup_uid(pod)
         path = None if uid is None else self.names.pod(uid, plan.qos)
         if self.configuration.mode_of(pod) is None:
-            return PodIntent(pod, key, None, path, plan=plan)
+            return PodIntent(pod=pod, key=key, mode=None, path=path, plan=plan)
         granted = overrides_of(pod, self.configuration, self.node_settings.settings)
-        mine, _ = self._plan(pod, granted.factor, granted.reservation)
-        assert mine is not None
+        own, _ = self._plan(pod, granted.factor, granted.reservation)
+        assert own is not None
         throttled = granted.throttled and not self._contains_memqos(path)
-        kubelets = None if throttled else self.kubelet_plan(pod)
-        if kubelets is not None:
+        kubelet_plan = None if throttled else self.kubelet_plan(pod)
+        if kubelet_plan is not None:
             # The kubelet sets memory.high again at each restart and resize: a reset would not last.
-            mine = _with_high_of(mine, kubelets)
+            own = _with_high_of(own, kubelet_plan)
         cgroups: list[Cgroup] = []
         unresolved: list[Unresolved] = []
         instead: FileSettings = {}
         if granted.reservation == "None":
             # Before 1.36 there is no policy, and a plan reserves every request: reset it.
             instead |= {file: Setting(0, OPTED_OUT) for file in PROTECTION_FILES}
-        if not throttled and kubelets is None:
+        if not throttled and kubelet_plan is None:
             instead["memory.high"] = Setting(MAX, NEVER_THROTTLED)
-        for found in pod_cgroups(pod, mine, self.names):
+        for found in pod_cgroups(pod, own, self.names):
             if isinstance(found, Unresolved):
                 unresolved.append(found)
             else:
@@ -139,31 +139,31 @@ class IntentPlanner:
                 }
                 cgroups.append(msgspec.structs.replace(found, settings=settings | instead))
         return PodIntent(
-            pod,
-            key,
+            pod=pod,
+            key=key,
             # Mode observe writes nothing, whatever an annotation asks for.
-            granted.mode if self.configuration.mode == "enforce" else "observe",
-            path,
-            tuple(cgroups),
-            tuple(unresolved),
-            granted.refused,
-            plan,
-            self._reservation(cgroups),
-            self._notices(pod),
-            granted.ignored,
+            mode=granted.mode if self.configuration.mode == "enforce" else "observe",
+            path=path,
+            cgroups=tuple(cgroups),
+            unresolved=tuple(unresolved),
+            refused_annotations=granted.refused,
+            plan=plan,
+            reservation=self._reservation(cgroups),
+            notices=self._notices(pod),
+            ignored_annotations=granted.ignored,
         )
 
     def kubelet_plan(self, pod: Pod) -> PodPlan | None:
         """What the running kubelet plans for a pod; None where its MemoryQoS is not on."""
-        kubelet, terms = self.node_settings.kubelet, self.node_settings.kubelet_settings
-        if kubelet is None or terms is None or not kubelet.writes_levels:
+        kubelet, settings = self.node_settings.kubelet, self.node_settings.kubelet_settings
+        if kubelet is None or settings is None or not kubelet.writes_levels:
             return None
         if self._kubelet_planner is None:
-            self._kubelet_planner = Planner(terms)
+            self._kubelet_planner = Planner(settings)
         return self._kubelet_planner.semantics(pod).plan
 
     def _notices(self, pod: Pod) -> tuple[Notice, ...]:
-        """KEP-2837 wants it told where pod-level resources keep memory from being aligned."""
+        """KEP-2837 has it reported where pod-level resources keep memory from being aligned."""
         numa, kubelets = self.configuration.numa, self.node_settings.config.memory_manager_policy
         if pod.spec.resources is None or (numa != "allocate" and kubelets != STATIC):
             return ()
@@ -183,10 +183,10 @@ class IntentPlanner:
     def _plan(
         self, pod: Pod, factor: float | None = None, policy: Policy | None = None
     ) -> tuple[PodPlan | None, str]:
-        terms = self.node_settings.settings
-        chosen = (terms.factor if factor is None else factor, policy or terms.policy)
+        settings = self.node_settings.settings
+        chosen = (settings.factor if factor is None else factor, policy or settings.policy)
         if chosen not in self._planners:
-            changed = msgspec.structs.replace(terms, factor=chosen[0], policy=chosen[1])
+            changed = msgspec.structs.replace(settings, factor=chosen[0], policy=chosen[1])
             self._planners[chosen] = Planner(changed)
         judged = self._planners[chosen].semantics(pod)
         return judged.plan, f"invalid: {judged.errors[0]}" if judged.errors else ""
@@ -204,6 +204,11 @@ class IntentPlanner:
     @property
     def page_size(self) -> int:
         return self.node_settings.settings.page_size
+
+
+def _unresolved_intent(pod: Pod, key: str, why: str) -> PodIntent:
+    """A pod that no cgroup can be planned for, and so none is written to."""
+    return PodIntent(pod=pod, key=key, mode=None, unresolved=(Unresolved(key, None, why),))
 
 
 def _with_high_of(plan: PodPlan, other: PodPlan) -> PodPlan:

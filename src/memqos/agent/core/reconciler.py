@@ -1,57 +1,49 @@
 """The core of an agent: from events and observations to the writes that keep a node as planned.
 
-It reads no clock, no file and no socket. Events come in as calls with the time. A pass is: `take`,
-which says whether to ask for pods, `accept` with these, `scope`, which says what to read, `judge`,
-which turns what was read into steps, and `settle` with what came of them.
+It reads no clock, no file and no socket. Events come in as calls with the time. A pass is:
+`take_due`, which says whether to fetch pods, `accept_pods` with these, `scope`, which says what to
+read, `plan_writes`, which turns that into steps, and `settle_writes` with what came of them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
+from memqos.agent.core.convergence import Convergence
 from memqos.agent.core.drift import DriftTracker
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.core.node_intent import NodeIntent
-from memqos.agent.core.observed import Checkpoint, NodeReading, ObservedCgroup, ObservedCgroups
-from memqos.agent.core.pod_intent import MEMORY_FILES, WRITABLE_FILES, IntentPlanner
+from memqos.agent.core.observed import (
+    READ_FILES,
+    Checkpoint,
+    NodeReading,
+    ObservedCgroups,
+    ReadScope,
+)
+from memqos.agent.core.pod_intent import IntentPlanner
 from memqos.agent.core.report import (
     NoticeHistory,
     Report,
-    announce_written,
     report_pod_intent,
     report_unreserved,
-    report_write,
 )
 from memqos.agent.core.restore import Restores
 from memqos.agent.core.schedule import RECHECK, Due, Schedule
 from memqos.agent.core.selection import ChangeSelection, select_changes
 from memqos.converge.rollback import RollbackResult
-from memqos.converge.steps import FAILED, StaleStep, WriteResult, WriteStep, steps_of
+from memqos.converge.steps import StaleStep, WriteResult, WriteStep, steps_of
 from memqos.converge.undo import UndoEntries, UndoEntry
-from memqos.converge.values import kernel_form
 from memqos.kube.pod import Pod
 from memqos.kube.resources_in_use import is_resized
 from memqos.plan.changes import Change, compare, parts
 from memqos.plan.cpuset import MEMS
 from memqos.plan.names import inner
-from memqos.plan.tree import Cgroup, Tree
+from memqos.plan.tree import Tree
 
 if TYPE_CHECKING:
     from memqos.agent.core.numa_bindings import NumaBindings
 
-READ_FILES: Final = (*MEMORY_FILES, "memory.max", "memory.current")
-"""What is read of every cgroup."""
 _FETCH_WINDOW: Final = 15.0
-"""Seconds in which the source is asked for a new cgroup. No source tells of pause containers."""
-
-
-class ReadScope(NamedTuple):
-    """What has to be read."""
-
-    subtrees: tuple[str, ...]
-    """Cgroups to read with all that is in them."""
-    cgroups: tuple[str, ...]
-    """Cgroups to read by themselves."""
-    files: tuple[str, ...] = READ_FILES
+"""Seconds in which the source is asked for a new cgroup. No source knows pause containers."""
 
 
 class Reconciler:
@@ -60,13 +52,11 @@ class Reconciler:
     def __init__(self, planner: IntentPlanner, now: float, guard: NodeGuard | None = None) -> None:
         self.guard = guard
         self.source_pods: Sequence[Pod] = ()
-        """All pods as the source last told them, those that have ended too."""
+        """All pods as the source last gave them, those that have ended too."""
         self.changed_at = now
-        """When what is wanted of any of them last changed."""
+        """When the intent of any of them last changed."""
         self.report = Report()
         self.observed = ObservedCgroups(planner.names)
-        self.pending: dict[str, tuple[Change, ...]] = {}
-        """Path → what is not as planned there."""
         self._due = Due()
         self._due_pods: frozenset[str] = frozenset()
         self._selection = ChangeSelection()
@@ -76,26 +66,25 @@ class Reconciler:
         self._examined_pods: frozenset[str] = frozenset()
         self._notice_history = NoticeHistory()
         self.bindings: NumaBindings | None = None
-        """Containers to be bound to NUMA nodes, where that is asked for."""
+        """Containers to be bound to NUMA nodes, where that is configured."""
         self._set_planner(planner, self._make_bindings(planner, self.observed), now)
         self.drift = DriftTracker(self.report, self.node_intent, self.configuration.fight)
 
     def reconfigure(self, planner: IntentPlanner, now: float) -> None:
-        """Want something else from now on."""
-        pods, is_told = self.source_pods, self.node_intent.has_pods
+        """Plan otherwise from now on."""
+        pods, has_pods = self.source_pods, self.node_intent.has_pods
         same = planner.names == self.observed.names
         cgroups = self.observed if same else ObservedCgroups(planner.names)
         # First, as it may raise: then nothing has changed.
         bindings = self._make_bindings(planner, cgroups)
         self.observed = cgroups
-        for known in self.observed.by_path.values():
-            known.expected = {}
-        self.pending.clear()
+        for cgroup in self.observed.by_path.values():
+            cgroup.expected = {}
         self._set_planner(planner, bindings, now)
         self.drift.reconfigure(self.node_intent, self.configuration.fight)
         if self.drift.unconfirmed_since is not None:
             self.schedule.confirm_at = now
-        if is_told:
+        if has_pods:
             self.accept_pods(pods, now)
 
     def _make_bindings(
@@ -116,23 +105,29 @@ class Reconciler:
         self.node_intent = NodeIntent(planner, self.observed, self.guard, bindings)
         self.schedule = Schedule(now, polls=self.configuration.mode == "enforce")
         self._restores = Restores(self.observed, self.schedule, self.report)
+        self._convergence = Convergence(self.node_intent, self.observed, self.schedule, self.report)
+
+    @property
+    def pending(self) -> Mapping[str, tuple[Change, ...]]:
+        """Path → what is not as planned there."""
+        return self._convergence.pending
 
     # Events.
 
     def accept_pods(self, pods: Iterable[Pod], now: float) -> None:
-        """Take in all the pods of the node, as the source tells them."""
+        """Take in all the pods of the node, as the source gives them."""
         self.source_pods = tuple(pods)
         before = self.node_intent.by_path
-        for wish in self.node_intent.accept_pods(self.source_pods):
+        for intent in self.node_intent.accept_pods(self.source_pods):
             self.changed_at = now
-            old = before.get(wish.path or "")
-            if old is not None and is_resized(old.pod, wish.pod):
+            old = before.get(intent.path or "")
+            if old is not None and is_resized(old.pod, intent.pod):
                 self.drift.note_resize(old.path or "", now)
-            if wish.path is None or self.node_intent.by_path.get(wish.path) is wish:
-                report_pod_intent(self.report, wish)
-            if wish.path is not None:
-                self._reset_pod(wish.path)
-                self.schedule.schedule_pod(wish.path, now)
+            if intent.path is None or self.node_intent.by_path.get(intent.path) is intent:
+                report_pod_intent(self.report, intent)
+            if intent.path is not None:
+                self._reset_pod(intent.path)
+                self.schedule.schedule_pod(intent.path, now)
 
     def accept_checkpoint(self, checkpoint: Checkpoint, now: float) -> None:
         """The kubelet's memory_manager_state was looked at."""
@@ -151,7 +146,7 @@ class Reconciler:
             self.schedule.resync_at = now
 
     def note_cgroup_removed(self, path: str, now: float) -> None:
-        """A cgroup is gone."""
+        """A cgroup was removed."""
         pod = self.observed.pod_of(path)
         if path in self.observed:
             self._forget(path)
@@ -160,18 +155,20 @@ class Reconciler:
 
     def note_limit_write(self, path: str, now: float) -> None:
         """Somebody has written memory.max of a container: as a rule a kubelet that resizes it."""
-        known = self.observed.by_path.get(path)
+        cgroup = self.observed.by_path.get(path)
         if (
-            known is None
-            or known.pod is None
-            or now - known.first_seen < self.configuration.fight.grace
+            cgroup is None
+            or cgroup.pod is None
+            or now - cgroup.first_seen < self.configuration.fight.grace
         ):
             return  # the runtime sets all files of a container that it creates
         # Not a resize by itself: a runtime writes all files at every update, also at those that
         # memqos asks for. Repeated writes are looked at once a second.
-        looked = self._limit_writes.get(known.pod, float("-inf"))
-        self.schedule.schedule_pod(known.pod, now if now - looked >= RECHECK else now + RECHECK)
-        self._limit_writes[known.pod] = now
+        last_write = self._limit_writes.get(cgroup.pod, float("-inf"))
+        self.schedule.schedule_pod(
+            cgroup.pod, now if now - last_write >= RECHECK else now + RECHECK
+        )
+        self._limit_writes[cgroup.pod] = now
 
     def request_confirmation(self, now: float) -> None:
         """Have the kubelet asked for its configuration once more, unless it is being asked."""
@@ -180,11 +177,11 @@ class Reconciler:
             self.schedule.confirm_at = now
 
     def note_kubelet_request(self) -> None:
-        """The kubelet is asked for its configuration, with all in view that was seen so far."""
+        """The kubelet is asked for its configuration, after all that was observed so far."""
         self.drift.is_requested = True
 
     def confirm(self, now: float, *, answered: bool) -> None:
-        """Whether the kubelet has told its configuration: to the last question, or an earlier."""
+        """Whether the kubelet has given its configuration, in answer to any request so far."""
         if answered:
             self.drift.confirm(now)
         elif self.drift.unconfirmed_since is not None:
@@ -226,7 +223,7 @@ class Reconciler:
             self.report.log_error("read", f"{what}: {why}")
         happened = self.drift.update_markers(seen.markers, now)
         if happened.reload is not None and self.planner.names.driver == "systemd":
-            # At daemon-reload systemd resets what it was not told of, on every unit.
+            # At daemon-reload systemd resets what it does not know of, on every unit.
             self.schedule.resync_at = now
         affected = self._update_observed(seen, now)
         for pod in self._due_pods:
@@ -251,24 +248,24 @@ class Reconciler:
         tree |= {each.path: each for each in self.node_intent.parent_cgroups}
         if self._due.is_full:
             tree |= {each.path: each for each in self.node_intent.reserved}
-        known, names = self.observed.by_path, self.planner.names
+        names = self.planner.names
         paths = [each for path in tree for each in (path, inner(path))]
-        there = {path: known[path].files for path in paths if path in known}
-        compared = compare(Tree(tree), there, names, self.planner.page_size).changes
+        files = self.observed.files_of(paths)
+        compared = compare(Tree(tree), files, names, self.planner.page_size).changes
         changes = [each for each in compared if not self.drift.is_left_to_kubelet(each)]
-        self._note_differences(
-            [part for each in tree.values() for part in parts(each, there, names)], changes, now
+        self._convergence.note_differences(
+            [part for each in tree.values() for part in parts(each, files, names)], changes, now
         )
         self._selection = select_changes(
             changes, self.node_intent, self.observed, self.schedule, self.drift, now
         )
         if self.drift.unconfirmed_since is not None and self.schedule.confirm_at is None:
             self.schedule.confirm_at = now
-        identities = {path: each.identity for path, each in known.items()}
+        identities = {path: each.identity for path, each in self.observed.by_path.items()}
         return steps_of(self._selection.changes, identities, self.node_intent.kubelet_managed)
 
     def due_restores(self, undo_entries: UndoEntries, now: float) -> tuple[UndoEntry, ...]:
-        """What to give back, given all that memqos has written over; after `judge`."""
+        """What to restore, given all that memqos has written over; after `plan_writes`."""
         return self._restores.due(self._restorable_paths(), undo_entries, now)
 
     def settle_restores(
@@ -282,36 +279,28 @@ class Reconciler:
 
     @property
     def pending_restores(self) -> int:
-        """Values still to be given back, of those that were looked at last."""
+        """Values still to be restored, of those that were looked at last."""
         return self._restores.pending
 
     def settle_writes(
-        self, results: Sequence[WriteResult], moved: Sequence[StaleStep], now: float
+        self, results: Sequence[WriteResult], stale: Sequence[StaleStep], now: float
     ) -> None:
         """Take in what came of the steps."""
-        failed = {result.change.path for result in results if result.outcome in FAILED}
-        for path in {result.change.path for result in results} - failed:
-            self.schedule.backoff.clear(path)
-        for path in failed:
-            self.schedule.back_off(path, self.observed.pod_of(path), now)
-        for result in results:
-            self._settle_write(result, now)
-        for each in moved:
-            self._recheck(each.step.change.path, now)
+        self._convergence.settle_writes(results, stale, self.drift, now)
         # A pod waits for memory.min of others: only a memory.min that was written makes room.
-        given_up = any(
+        is_released = any(
             result.outcome == "written" and result.change.file == "memory.min" for result in results
         )
         for pod in self._selection.waiting:
-            self.schedule.schedule_pod(pod, now if given_up else now + RECHECK)
+            self.schedule.schedule_pod(pod, now if is_released else now + RECHECK)
 
     # Observation.
 
     def _update_observed(self, seen: NodeReading, now: float) -> set[str]:
         """Bring what is known up to date; the pods that this is about."""
-        looked = list(self.observed.pods) if self._due.is_full else self._due_pods
+        pods = list(self.observed.pods) if self._due.is_full else self._due_pods
         read = [*self.planner.names.levels]
-        for pod in looked:
+        for pod in pods:
             read += self.observed.pod_cgroup_paths(pod)
         for path in read:
             if path not in seen.cgroups and path in self.observed:
@@ -331,9 +320,9 @@ class Reconciler:
         }
         if self._unknown:
             self.schedule.schedule_refetch(now)
-        if new or self._due.is_full or any(pod not in self.node_intent.by_path for pod in looked):
+        if new or self._due.is_full or any(pod not in self.node_intent.by_path for pod in pods):
             self.node_intent.invalidate_reservations()
-        return set(self.observed.pods if self._due.is_full else looked)
+        return set(self.observed.pods if self._due.is_full else pods)
 
     def _note_new_cgroup(self, path: str, now: float) -> None:
         pod = self.observed.pod_of(path)
@@ -347,38 +336,11 @@ class Reconciler:
                 self.schedule.schedule_fetch(now)
 
     def _is_known(self, path: str) -> bool:
-        """Whether the source has told of a cgroup, or it is gone."""
-        known = self.observed.by_path.get(path)
-        return known is None or known.pod is None or self.node_intent.knows_cgroup(path, known.pod)
-
-    def _note_differences(
-        self, tree: Sequence[Cgroup], changes: Sequence[Change], now: float
-    ) -> None:
-        """Hold what is as it should be, and remember what is not."""
-        differing: dict[str, list[Change]] = {}
-        for change in changes:
-            differing.setdefault(change.path, []).append(change)
-        for cgroup in tree:
-            path = cgroup.path
-            known = self.observed.by_path.get(path)
-            if known is None:
-                continue
-            wrong = differing.get(path, ())
-            if wrong:
-                self.pending[path] = tuple(wrong)
-            else:
-                self.pending.pop(path, None)
-            if self.node_intent.is_enforced(cgroup, known.pod):
-                files = {change.file for change in wrong}
-                known.converged_at = now
-                known.expected |= {
-                    file: known.files[file]
-                    for file in WRITABLE_FILES
-                    if file in known.files and file not in files
-                }
-                if MEMS not in cgroup.settings:
-                    # memqos does not bind it: changes by others are no drift.
-                    known.expected.pop(MEMS, None)
+        """Whether the source knows a cgroup, or it was removed."""
+        cgroup = self.observed.by_path.get(path)
+        return (
+            cgroup is None or cgroup.pod is None or self.node_intent.knows_cgroup(path, cgroup.pod)
+        )
 
     def _restorable_paths(self) -> Iterator[str]:
         """The cgroups, of those looked at, that memqos does not write to."""
@@ -391,67 +353,19 @@ class Reconciler:
             yield from (each.path for each in self.node_intent.reserved)
 
     def _reset_pod(self, pod: str) -> None:
-        """Another mind about a pod: what is held, and what others did, is judged anew."""
+        """The intent of a pod has changed: nothing that was expected or reported of it holds."""
         for path in self.observed.pod_cgroup_paths(pod):
             self._restores.forget(path)
             if self.node_intent.should_restore("pod", pod):
-                self.observed.by_path[path].expected = {}
-                self.pending.pop(path, None)
+                self._convergence.reset(path)
                 if self.guard is not None:
                     self.guard.forget(path)
-
-    # Results of writes.
-
-    def _settle_write(self, result: WriteResult, now: float) -> None:
-        change, end = result.change, result.outcome
-        self.report.writes[change.file, end] += 1
-        known = self.observed.by_path.get(change.path)
-        if end == "written" and known is not None:
-            self._note_written(change, known, now)
-        elif end in ("gone", "overtaken"):
-            self._recheck(change.path, now)
-        elif end == "withheld":
-            self._schedule_ramp(change.path, now)
-        elif end in FAILED:
-            self.report.log_error("write", f"{change.path}/{change.file}: {end}: {result.detail}")
-
-    def _note_written(self, change: Change, known: ObservedCgroup, now: float) -> None:
-        value = kernel_form(change.file, change.new, self.planner.page_size)
-        known.files[change.file] = known.expected[change.file] = value
-        if change.file == MEMS and not value:
-            # With tasks in it the kernel refuses an empty list (ENOSPC): it then reads all nodes.
-            del known.expected[MEMS]
-        known.converged_at = now
-        report_write(self.report, change, value, now)
-        rest = [
-            each
-            for each in self.pending.pop(change.path, ())
-            if (each.file, each.new) != (change.file, change.new)
-        ]
-        if rest:
-            self.pending[change.path] = tuple(rest)
-        if any(each.file == change.file for each in rest):
-            self._schedule_ramp(change.path, now)
-        else:
-            drift = self.drift.drifts.get((change.path, change.file))
-            announce_written(
-                self.report, self.node_intent.intent_of(known.pod), change, value, drift
-            )
-
-    def _schedule_ramp(self, path: str, now: float) -> None:
-        at = now + self.configuration.ramp.interval
-        self.schedule.schedule_ramp(path, self.observed.pod_of(path), at)
-
-    def _recheck(self, path: str, now: float) -> None:
-        pod = self.observed.pod_of(path)
-        if pod is not None:
-            self.schedule.schedule_pod(pod, now)
 
     def _forget(self, path: str) -> None:
         for each in self.observed.forget(path):
             self.schedule.forget(each)
             self.drift.forget(each)
-            self.pending.pop(each, None)
+            self._convergence.forget(each)
             self._restores.forget(each)
             self._limit_writes.pop(each, None)
         if self.bindings is not None and path not in self.observed.pods:

@@ -1,8 +1,10 @@
-"""What the author of a pod should know of it, told once."""
+"""What an agent reports: counters, log events, and announcements to the authors of pods."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from memqos.agent.configuration import FightConfig
 from memqos.agent.core.node_intent import NodeIntent
@@ -22,17 +24,17 @@ from memqos.units import format_bytes
 
 
 class NoticeHistory:
-    """What has been told of each pod."""
+    """What has been reported of each pod."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, frozenset[NoticeReason]] = {}
 
     def select_new(self, pod: str, notices: Sequence[Notice]) -> list[Notice]:
         """Those of a pod's notices that were not there before."""
-        told = self._reasons.pop(pod, frozenset())
+        reported = self._reasons.pop(pod, frozenset())
         if notices:
             self._reasons[pod] = frozenset([notice.reason for notice in notices])
-        return [notice for notice in notices if notice.reason not in told]
+        return [notice for notice in notices if notice.reason not in reported]
 
 
 LogSeverity = Literal["debug", "info", "warning", "error"]
@@ -67,6 +69,17 @@ class WrittenValue(NamedTuple):
     at: float
 
 
+class ReportCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of a report at one moment."""
+
+    drifts: Mapping[tuple[str, str], int]
+    writes: Mapping[tuple[str, str], int]
+    restores: Mapping[tuple[str, str], int]
+    errors: Mapping[ErrorKind, int]
+    write_seconds: Histogram
+    reconcile_seconds: Mapping[str, Histogram]
+
+
 class Report:
     """Counts since the start, and events since they were last taken."""
 
@@ -76,7 +89,7 @@ class Report:
         self.writes: Counter[tuple[str, str]] = Counter()
         """(file, end) → how often."""
         self.restores: Counter[tuple[str, str]] = Counter()
-        """(file, end) → how often a value was given back; the end is `conflict` if it was left."""
+        """(file, end) → how often a value was restored; the end is `conflict` if it was left."""
         self.errors: Counter[ErrorKind] = Counter()
         self.write_seconds = Histogram(_WRITE_BOUNDS)
         self.reconcile_seconds = {
@@ -88,6 +101,17 @@ class Report:
         self._announcements: list[Announcement] = []
         self._refused: dict[str, tuple[str, ...]] = {}
         """namespace/name → the ignored annotations that were reported last."""
+
+    def counts(self) -> ReportCounts:
+        """The counts of now."""
+        return ReportCounts(
+            drifts=dict(self.drifts),
+            writes=dict(self.writes),
+            restores=dict(self.restores),
+            errors=dict(self.errors),
+            write_seconds=self.write_seconds.copy(),
+            reconcile_seconds={name: each.copy() for name, each in self.reconcile_seconds.items()},
+        )
 
     def note_write(self, change: Change, now: float) -> None:
         """Note a value that is in place."""
@@ -101,7 +125,7 @@ class Report:
         return taken
 
     def announce(self, pod: Pod, reason: EventReason, what: str) -> None:
-        """Have a pod's cluster told."""
+        """Have an event posted to a pod's cluster."""
         if len(self._announcements) < _QUEUE_LIMIT:
             self._announcements.append(Announcement(pod, reason, what))
 
@@ -120,29 +144,29 @@ class Report:
         return was != refused
 
     def log(self, severity: LogSeverity, what: str, **fields: str | int | float) -> None:
-        """Have something told."""
+        """Add a log event."""
         if len(self._events) < _QUEUE_LIMIT:
             self._events.append(LogEvent(severity, what, fields))
 
     def log_error(self, kind: ErrorKind, error: object) -> None:
-        """Count an error, and have it told."""
+        """Count an error, and log it."""
         self.errors[kind] += 1
         self.log("error", str(error), kind=kind)
 
     def report_notice(self, key: str, pod: Pod, notice: Notice) -> None:
-        """Have the author of a pod told, here and by its cluster; `key` is namespace/name."""
+        """Report to the author of a pod, in the log and in its cluster; `key` is namespace/name."""
         hint = {} if notice.hint is None else {"hint": notice.hint}
         self.log("warning", notice.what, pod=key, reason=notice.reason, **hint)
         self.announce(pod, "NumaNotAligned", " – ".join([notice.what, *hint.values()]))
 
     def report_drift(self, drift: Drift) -> None:
-        """Count a value that somebody else has changed, and have it told."""
+        """Count a value that somebody else has changed, and log it."""
         self.drifts[drift.file, drift.cause] += 1
         self._note_drift(drift)
         self.log("warning", "changed by others", **_drift_fields(drift), evidence=drift.evidence)
 
     def report_resize(self, drift: Drift) -> None:
-        """Have it told that a resize has changed a value, which is no drift."""
+        """Log that a resize has changed a value, which is no drift."""
         self._note_drift(drift)
         place = f"{drift.path}/{drift.file}"
         self.log("info", "changed by a resize", place=place, found=drift.found)
@@ -152,7 +176,7 @@ class Report:
             self._changed.append(drift)
 
     def report_contested(self, drift: Drift, rule: FightConfig) -> None:
-        """Have it told that a value is not put back any more."""
+        """Log that a value is not put back any more."""
         self.log(
             "error",
             f"changed by others more than {rule.times} times in {rule.minutes:g} minutes: "
@@ -180,7 +204,7 @@ _NAMED: Final = 20
 
 
 def report_pod_intent(report: Report, intent: PodIntent) -> None:
-    """What a pod's author should know."""
+    """Report what a pod's author should know."""
     if (
         report.has_new_refusals(intent.key, intent.refused_annotations)
         and intent.refused_annotations
@@ -201,16 +225,16 @@ def report_pod_intent(report: Report, intent: PodIntent) -> None:
 
 
 def report_unreserved(report: Report, node_intent: NodeIntent, changed: Iterable[str]) -> None:
-    """Whose memory.min is not reserved from now on, and whose is again."""
+    """Report whose memory.min is not reserved from now on, and whose is again."""
     for is_out, words in (
         (True, "memory.min not reserved: the sum would pass its share of memory"),
         (False, "memory.min reserved again"),
     ):
         named = sorted(
-            wish.key
+            intent.key
             for path in changed
             if (path in node_intent.unreserved) == is_out
-            and (wish := node_intent.by_path.get(path)) is not None
+            and (intent := node_intent.by_path.get(path)) is not None
         )
         if named:
             more = "" if len(named) <= _NAMED else " …"
@@ -221,7 +245,7 @@ def report_unreserved(report: Report, node_intent: NodeIntent, changed: Iterable
 
 
 def report_restore_conflict(report: Report, entry: UndoEntry, found: str) -> None:
-    """A value that is not given back."""
+    """Report a value that is not restored."""
     report.restores[entry.file, "conflict"] += 1
     report.log(
         "warning",
@@ -235,7 +259,7 @@ def report_restore_conflict(report: Report, entry: UndoEntry, found: str) -> Non
 def report_write(
     report: Report, change: Change, value: str, now: float, done: str = "written"
 ) -> None:
-    """One value that is in place."""
+    """Report one value that is in place."""
     report.note_write(change, now)
     of = {"pod": change.pod, "container": change.container}
     report.log(
@@ -252,7 +276,7 @@ def report_write(
 def announce_written(
     report: Report, intent: PodIntent | None, change: Change, value: str, drift: Drift | None
 ) -> None:
-    """Have a pod's cluster told of a value that is in place; nothing of one taken back."""
+    """Announce a value that is in place to a pod's cluster; none that was taken back."""
     if intent is None:
         return
     of, amount = change.container or "the pod", _amount(change.file, value)
@@ -275,15 +299,15 @@ def announce_written(
 
 
 def announce_contested(report: Report, intent: PodIntent | None, drift: Drift) -> None:
-    """Have a pod's cluster told that a value is no longer put back."""
+    """Announce to a pod's cluster that a value is no longer put back."""
     if intent is None:
         return
     path = outer(drift.path)
     of = next((each.container for each in intent.cgroups if each.path == path), None) or "the pod"
-    found, held = _amount(drift.file, drift.found), _amount(drift.file, drift.expected)
+    found, expected = _amount(drift.file, drift.found), _amount(drift.file, drift.expected)
     what = (
         f"{drift.file} of {of} is left at {found}: others change it again and again "
-        f"({drift.cause}), though it should be {held}"
+        f"({drift.cause}), though it should be {expected}"
     )
     report.announce(intent.pod, "MemoryContested", what)
 

@@ -32,18 +32,20 @@ def pods_without_reservation(
 ) -> frozenset[str]:
     """The pods, by path, whose memory.min does not fit beside what is taken already."""
     out = set()
-    for wish in sorted((wish for wish in intents if wish.reservation[0]), key=_reservation_order):
-        claim = wish.reservation[0]
-        assert wish.path is not None
+    for intent in sorted(
+        (intent for intent in intents if intent.reservation[0]), key=_reservation_order
+    ):
+        claim = intent.reservation[0]
+        assert intent.path is not None
         if taken + claim > limit:
-            out.add(wish.path)
+            out.add(intent.path)
         else:
             taken += claim
     return frozenset(out)
 
 
 def without_reservation(cgroup: Cgroup, claim: int, limit: int) -> Cgroup:
-    """A cgroup of a pod that was left out."""
+    """A cgroup of a pod whose memory.min is not reserved."""
     instead = {"memory.min": Setting(0, MIN_NOT_RESERVED, (claim, limit))}
     return msgspec.structs.replace(cgroup, settings=cgroup.settings | instead)
 

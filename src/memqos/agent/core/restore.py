@@ -1,4 +1,4 @@
-"""What an agent gives back: its values in cgroups that it no longer writes to."""
+"""Restores what was there before, in cgroups that an agent no longer writes to."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,12 +14,12 @@ from memqos.converge.undo import UndoEntries, UndoEntry
 class Restores:
     """Whatever memqos has written over, and what of it is still to be put back.
 
-    Where somebody else has changed a value since, theirs stays, and that is told once.
+    Where somebody else has changed a value since, theirs stays, and that is reported once.
     """
 
     def __init__(self, cgroups: ObservedCgroups, schedule: Schedule, report: Report) -> None:
         self.pending = 0
-        """Values still to be given back, of those that were looked at last."""
+        """Values still to be restored, of those that were looked at last."""
         self._observed = cgroups
         self._schedule = schedule
         self._report = report
@@ -28,27 +28,29 @@ class Restores:
     def due(
         self, paths: Iterable[str], undo_entries: UndoEntries, now: float
     ) -> tuple[UndoEntry, ...]:
-        """What is to be given back now, in cgroups that are not written to."""
-        owed: list[UndoEntry] = []
+        """What is to be restored now, in cgroups that are not written to."""
+        entries: list[UndoEntry] = []
         for path in paths if undo_entries else ():
-            known = self._observed.by_path.get(path)
-            if known is None:
+            cgroup = self._observed.by_path.get(path)
+            if cgroup is None:
                 continue
-            for file, found in known.files.items():
+            for file, found in cgroup.files.items():
                 entry = (
-                    undo_entries.get((path, file, known.identity))
+                    undo_entries.get((path, file, cgroup.identity))
                     if file in WRITABLE_FILES
                     else None
                 )
                 if entry is None:
                     continue
                 if found == entry.original or found in entry.ours:
-                    owed.append(entry)
+                    entries.append(entry)
                 elif entry.key not in self._reported:
                     self._reported.add(entry.key)
                     report_restore_conflict(self._report, entry, found)
-        self.pending = len(owed)
-        return tuple(debt for debt in owed if not self._schedule.backoff.is_waiting(debt.path, now))
+        self.pending = len(entries)
+        return tuple(
+            [each for each in entries if not self._schedule.backoff.is_waiting(each.path, now)]
+        )
 
     def settle(self, done: RollbackResult, undo_entries: Sequence[UndoEntry], now: float) -> None:
         """Take in what came of it; what failed is tried again, later each time."""
@@ -56,10 +58,11 @@ class Restores:
         for result in done.results:
             path, file = result.change.path, result.change.file
             self._report.restores[file, result.outcome] += 1
-            known, pod = self._observed.by_path.get(path), self._observed.pod_of(path)
-            if result.outcome == "written" and known is not None:
-                known.files[file] = result.change.new
-                known.expected.pop(file, None)
+            cgroup, pod = self._observed.by_path.get(path), self._observed.pod_of(path)
+            if result.outcome == "written" and cgroup is not None:
+                # Another mapping: views that were published keep the old one.
+                cgroup.files = {**cgroup.files, file: result.change.new}
+                cgroup.expected.pop(file, None)
                 self._schedule.backoff.clear(path)
                 report_write(self._report, result.change, result.change.new, now, "given back")
             elif result.outcome not in ("written", "gone", "overtaken"):
@@ -72,5 +75,5 @@ class Restores:
             self._report.log_error("write", why)
 
     def forget(self, path: str) -> None:
-        """The cgroup is gone, or there is another mind about it."""
+        """The cgroup was removed, or its intent has changed."""
         self._reported = {key for key in self._reported if key[0] != path}

@@ -54,7 +54,7 @@ def next_ramp_value(change: Change, usage: int, ramp: RampConfig, page_size: int
 
 
 POLL: Final = 1.0
-"""Seconds between looks at the cgroups above the pods. Nothing tells of a write to their files, and
+"""Seconds between looks at the cgroups above the pods. Nothing notifies a write to their files, and
 a kubelet that starts takes away all protection by them."""
 RECHECK: Final = 1.0
 """Seconds after which a new cgroup is looked at again: the runtime may still be setting it up."""
@@ -115,12 +115,12 @@ class Schedule:
         self._take_at = now
 
     def schedule_fetch(self, now: float) -> None:
-        """The source has to be asked: there is something that it had not told of."""
+        """The source has to be asked: there is something that it did not know."""
         self._fetches = 0
         self._fetch_at = max(now, self._fetched_at + _FETCH_INTERVAL)
 
     def schedule_refetch(self, now: float) -> None:
-        """It still has not told."""
+        """It still does not know."""
         if self._fetch_at is None and self._fetches < _MAX_FETCHES:
             self._fetch_at = now + 2.0 ** (self._fetches - 1)
 
@@ -163,7 +163,7 @@ class Schedule:
         return frozenset(pods)
 
     def forget(self, path: str) -> None:
-        """A cgroup is gone."""
+        """A cgroup was removed."""
         self._pods.pop(path, None)
         self.ramps.pop(path, None)
         self.backoff.clear(path)

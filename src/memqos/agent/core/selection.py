@@ -33,7 +33,7 @@ def select_changes(
     foreign: DriftTracker,
     now: float,
 ) -> ChangeSelection:
-    """Leave out what is only observed, fought over, failing, or has to go step by step."""
+    """Skip what is only observed, fought over, failing, or has to go step by step."""
     waiting = _pods_waiting(changes, node_intent, cgroups)
     chosen: list[Change] = []
     is_steep = False
