@@ -1,6 +1,8 @@
 """How the package names things: by the words of the field, one meaning a word, few modules."""
 
 import ast
+import importlib
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -74,3 +76,25 @@ def test_a_public_name_means_one_thing() -> None:
 
 def test_there_are_few_modules() -> None:
     assert len(modules()) <= 340
+
+
+def test_the_architecture_page_names_modules_that_exist() -> None:
+    page = (SOURCE.parents[1] / "docs/architecture.md").read_text()
+    packages = {path.name for path in SOURCE.iterdir() if path.is_dir()}
+    named = {
+        name
+        for name in re.findall(r"\b([a-z]+(?:\.[a-z_]+)+)\b", page)
+        if name.split(".")[0] in packages
+    }
+    missing = {name for name in named if not _is_in_package(name)}
+    assert len(named) > 20
+    assert not missing
+
+
+def _is_in_package(dotted: str) -> bool:
+    """A module, a package, or a name that a module or package defines."""
+    path = SOURCE / dotted.replace(".", "/")
+    if path.is_dir() or path.with_suffix(".py").is_file():
+        return True
+    parent, _, name = dotted.rpartition(".")
+    return bool(parent) and hasattr(importlib.import_module(f"memqos.{parent}"), name)
