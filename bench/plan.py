@@ -10,6 +10,7 @@ import msgspec
 
 from memqos.converge.node_plan import PLAN_FILES, PlanOptions, plan_observation
 from memqos.converge.observation import observe_live
+from memqos.converge.pod_sources import PodSource
 from memqos.host.machine import Roots
 from memqos.kernel.machine import Machine
 from memqos.kube.kubelet import with_defaults
@@ -32,7 +33,7 @@ memoryThrottlingFactor: 0.9
 """
 
 
-class _Pods:
+class _Pods(PodSource):
     def __init__(self, pods: list[Pod]) -> None:
         self._pods = pods
 

@@ -9,19 +9,17 @@ import click
 import msgspec
 
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
-from memqos.converge.pod_sources import PodSource, is_url, parse_pod_source
 from memqos.errors import InputError
-from memqos.host.cgroups import SYSTEM_ROOT
-from memqos.host.kubelet import SECURE_URL, KubeletCredentials
 from memqos.kube.quantity import MAX_INT64, Quantity
-from memqos.plan.changes import Change
 from memqos.release import DEFAULT_MINOR, Release
 from memqos.settings.facts import NodeFacts
 from memqos.settings.resolver import release_of
 from memqos.settings.settings import SettingsOptions
 
 if TYPE_CHECKING:
+    from memqos.converge.pod_sources import PodSource
     from memqos.converge.router import Route, Router, WriteVia
+    from memqos.plan.changes import Change
 
 
 class BytesType(click.ParamType[int]):
@@ -110,6 +108,8 @@ def _parse_gate(text: str) -> tuple[str, bool]:
 
 def cgroup_root_option(command: _F) -> _F:
     """--cgroup-root, as an absolute path: saved plans and journals are compared with it."""
+    from memqos.host.cgroups import SYSTEM_ROOT
+
     return click.option(
         "--cgroup-root",
         default=SYSTEM_ROOT,
@@ -142,7 +142,7 @@ def owner_options(command: _F) -> _F:
     return command
 
 
-def route_lines(changes: Iterable[Change], router: "Router") -> Iterator[str]:
+def route_lines(changes: "Iterable[Change]", router: "Router") -> Iterator[str]:
     """How many values are written by whom, and why; nothing of a tree that is a copy."""
     from memqos.converge.router import count_routes
 
@@ -160,6 +160,8 @@ def with_route(data: dict[str, Any], route: "Route") -> dict[str, Any]:
 
 def pod_source_options(command: _F) -> _F:
     """--pods, and the credentials that a kubelet takes."""
+    from memqos.host.kubelet import SECURE_URL
+
     for option in (
         click.option(
             "--server-name", metavar="NAME", help="The name in the kubelet's certificate."
@@ -196,8 +198,11 @@ class PodSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     server_name: str | None
 
 
-def pod_source_from(options: PodSourceOptions) -> PodSource | None:
+def pod_source_from(options: PodSourceOptions) -> "PodSource | None":
     """The source that these options name; None where none is named."""
+    from memqos.converge.pod_sources import is_url, parse_pod_source
+    from memqos.host.kubelet import KubeletCredentials
+
     text, live = options.pods, LiveCluster(options.context, node_name=options.node_name)
     if text is None and live.is_chosen:
         text = CLUSTER

@@ -1,6 +1,6 @@
 """The options that state settings, and the files that facts of a node are read from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import click
@@ -9,7 +9,6 @@ import msgspec
 from memqos.cli.options import BytesType, parse_gates, release_options
 from memqos.errors import InputError
 from memqos.host.manifest_files import load_file
-from memqos.host.snapshots import load_snapshot, read_document
 from memqos.manifests.documents import decoding_error, find_document
 from memqos.settings.facts import NodeFacts, RawKubeletConfig, facts_of_node, facts_of_snapshot
 from memqos.settings.resolver import NodeSettings, resolve
@@ -161,6 +160,8 @@ def resolve_settings(
 
 def _read_facts(arguments: SettingsArguments, live: "LiveCluster | None") -> NodeFacts:
     if arguments.snapshot is not None:
+        from memqos.host.snapshots import load_snapshot
+
         facts = facts_of_snapshot(load_snapshot(arguments.snapshot), arguments.snapshot)
     elif arguments.node is not None:
         facts = _read_node(arguments.node, live)
@@ -177,6 +178,7 @@ def with_kubelet_file(facts: NodeFacts, file: str | None) -> NodeFacts:
 
 
 def _read_node(file: str, live: "LiveCluster | None") -> NodeFacts:
+    from memqos.host.snapshots import read_document
     from memqos.kube.node import Node
 
     if live is not None and live.is_object_path(file):
@@ -189,12 +191,6 @@ def _read_node(file: str, live: "LiveCluster | None") -> NodeFacts:
         raise decoding_error(error, document.data, document) from None
     except InputError as error:
         raise document.error(error.what, error.field or (), error.hint) from None
-
-
-def settings_options_in(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a command's options that `settings_options` added."""
-    fields = SettingsArguments.__struct_fields__
-    return {field: values[field] for field in fields if field in values}
 
 
 def settings_data(node_settings: NodeSettings) -> dict[str, Any]:

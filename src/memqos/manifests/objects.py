@@ -8,7 +8,6 @@ import msgspec
 from memqos.errors import InputError, quote_brief
 from memqos.manifests.documents import Document, decoding_error, unlike
 from memqos.manifests.positions import FieldPath, steps
-from memqos.manifests.snapshot import is_snapshot
 
 _Decoded = TypeVar("_Decoded")
 
@@ -207,10 +206,17 @@ def objects(document: Document) -> Iterator[Item | InputError]:
     return _objects(document, (), document.data, "")
 
 
+def _kind_without_name(data: dict[str, Any]) -> str:
+    # Imported here: hardly a manifest lacks its kind, and `explain` of one starts faster.
+    from memqos.manifests.snapshot import is_snapshot
+
+    return SNAPSHOT if is_snapshot(data) else ""
+
+
 def _objects(
     document: Document, path: FieldPath, data: dict[str, Any], unless_given: str
 ) -> Iterator[Item | InputError]:
-    kind = data.get("kind") or unless_given or (SNAPSHOT if is_snapshot(data) else "")
+    kind = data.get("kind") or unless_given or _kind_without_name(data)
     if not isinstance(kind, str):
         yield document.error(*_type_error(kind, str, (*path, "kind")))
         return
