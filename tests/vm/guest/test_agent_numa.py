@@ -74,7 +74,9 @@ class Node(BareNode):
         expected = {name: str(node) for name, node in nodes.items()}
         eventually(f"bound to {expected}", lambda: self.bound() == expected)
         eventually("moved", lambda: self.anonymous() == {name: {n} for name, n in nodes.items()})
-        assert self.assigned() == {name: [node] for name, node in nodes.items()}
+        # The state is published at the end of a turn, after its writes.
+        reported = {name: [node] for name, node in nodes.items()}
+        eventually("reported", lambda: self.assigned() == reported)
 
 
 @pytest.fixture

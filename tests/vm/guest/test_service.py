@@ -51,14 +51,14 @@ ELSEWHERE: Final = (
 def configure(mode: str) -> None:
     CONFIGURATION.write_text(
         "apiVersion: memqos.io/v1alpha1\nkind: AgentConfiguration\n"
-        f'mode: {mode}\nrelease: "1.38"\npolicy: TieredReservation\n'
+        f'mode: {mode}\nrelease: "1.38"\npolicy: TieredReservation\ngates: {{MemoryQoS: true}}\n'
     )
 
 
 @pytest.fixture
 def kubelet() -> Iterator[None]:
-    """Nobody else says whether MemoryQoS is on here: the service has to see the flags of this."""
-    gates = "--feature-gates=MemoryQoS=true"
+    """Only its flags show that it leaves MemoryQoS off, so the service has to see them."""
+    gates = "--feature-gates=MemoryQoS=false"
     with subprocess.Popen(
         [sys.executable, "-c", KUBELET, gates, "--cgroup-driver=systemd"]
     ) as made:
