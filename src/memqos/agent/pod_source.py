@@ -13,15 +13,19 @@ from memqos.converge.pod_sources import (
     LabelledPods,
     PodSource,
 )
+from memqos.converge.pods_api import WatchedPodsApi
 from memqos.converge.running_kubelet import Submit, ask_at_once
-from memqos.errors import MemqosError, Unreachable
+from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
 from memqos.host.owner_discovery import discover_owners
 from memqos.kube.pod import Pod
 from memqos.plan.names import RuntimeName
 
 if TYPE_CHECKING:
+    from memqos.converge.cluster_node import WatchedNode
+    from memqos.host.apiserver.events import EventPoster
     from memqos.host.cri import ListedContainer
+    from memqos.kube.node import Node
 
 _TIMEOUT: Final = 2.0
 """Seconds a runtime may take to answer."""
@@ -72,6 +76,77 @@ class AsyncKubeletPods(KubeletPods):
         self._answer = self._submit(super().pods)
 
 
+class AutomaticPods(PodSource):
+    """The kubelet's PodsAPI while it is served, else a kubelet's endpoint or the API server.
+
+    What the PodsAPI does not tell, the Node and where to post events, the other source tells.
+    """
+
+    def __init__(
+        self,
+        api: WatchedPodsApi,
+        other: PodSource | InputError,
+        release_other: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`other` is an error where there is neither a kubelet's address nor a cluster.
+
+        `release_other` is called when its pods are not needed any more.
+        """
+        self._api = api
+        self._fault = other if isinstance(other, InputError) else None
+        self._other = None if isinstance(other, InputError) else other
+        self._release_other = release_other
+        self._chosen: PodSource | None = None
+
+    def pods(self) -> list[Pod]:
+        self._api.wait()
+        if self._other is not None and not self._api.is_served:
+            self._chosen = self._other
+            return self._other.pods()
+        if self._chosen is not self._api:
+            self._chosen = self._api
+            self._release_other()
+        try:
+            return self._api.pods()
+        except Unreachable as error:
+            if self._fault is None:
+                raise
+            what = f"{error.what}, and there is no API server to ask instead: {self._fault.what}"
+            raise Unreachable(what, hint=error.hint) from None
+
+    def describe(self) -> str:
+        if self._chosen is not None:
+            return self._chosen.describe()
+        other = "" if self._other is None else f", else {self._other.describe()}"
+        return f"{self._api.describe()}{other}"
+
+    def node(self) -> "Node | None":
+        return None if self._other is None else self._other.node()
+
+    def kubelet_endpoint(self, node: "Node | None") -> KubeletEndpoint | None:
+        return None if self._other is None else self._other.kubelet_endpoint(node)
+
+    def event_poster(self) -> "EventPoster | None":
+        return None if self._other is None else self._other.event_poster()
+
+    @property
+    def has_answer(self) -> bool:
+        return self._chosen is not None and self._chosen.has_answer
+
+    @property
+    def lacks_pods(self) -> bool:
+        return self._chosen is None or self._chosen.lacks_pods
+
+    @property
+    def stale_reason(self) -> str | None:
+        return None if self._chosen is None else self._chosen.stale_reason
+
+    def stop(self) -> None:
+        self._api.stop()
+        if self._other is not None:
+            self._other.stop()
+
+
 def agent_pod_source(
     source: PodSourceConfig,
     list_running: Callable[[], ContainersByRuntime] = dict,
@@ -80,29 +155,55 @@ def agent_pod_source(
 ) -> PodSource:
     """Where the pods come from; `list_running` lists the running containers, for bare manifests.
 
-    A cluster is watched from now on until the source is stopped; `on_change` is called from other
-    threads. Requests to a kubelet go through `submit`.
+    A cluster or the PodsAPI is watched from now on until the source is stopped; `on_change` is
+    called from other threads. Requests to a kubelet go through `submit`.
     """
-    if source.cluster:
-        return _watch_cluster(source, on_change)
-    if source.kubelet is None:
+    origin = source.origin
+    if origin == "cluster":
+        watched = _cluster_node(source, on_change)
+        watched.start()
+        return watched
+    if origin == "kubelet":
+        return _kubelet_pods(source, submit)
+    if origin == "files":
         node = socket.gethostname().lower()
         return LabelledPods(CachedFilePods(source.files), list_running, node)
+    api = WatchedPodsApi(source.socket, on_change=on_change)
+    api.start()
+    return api if origin == "podsapi" else _automatic_pods(source, api, on_change, submit)
+
+
+def _automatic_pods(
+    source: PodSourceConfig,
+    api: WatchedPodsApi,
+    on_change: Callable[[], None] | None,
+    submit: Submit,
+) -> PodSource:
+    if source.kubelet is not None:
+        return AutomaticPods(api, _kubelet_pods(source, submit))
+    try:
+        watched = _cluster_node(source, on_change)
+    except InputError as error:
+        return AutomaticPods(api, error)
+    watched.start_node()
+    return AutomaticPods(api, watched, watched.unfollow_pods)
+
+
+def _kubelet_pods(source: PodSourceConfig, submit: Submit) -> AsyncKubeletPods:
+    assert source.kubelet is not None
     credentials = {name: getattr(source, name) for name in KubeletCredentials.__struct_fields__}
     return AsyncKubeletPods(
         KubeletEndpoint(source.kubelet, KubeletCredentials(**credentials)), submit
     )
 
 
-def _watch_cluster(source: PodSourceConfig, on_change: Callable[[], None] | None) -> PodSource:
+def _cluster_node(source: PodSourceConfig, on_change: Callable[[], None] | None) -> "WatchedNode":
     from memqos.converge.cluster_node import WatchedNode
     from memqos.host.apiserver.client import ApiClient
     from memqos.host.apiserver.kubeconfig import cluster_access
 
     node = source.node_name or socket.gethostname().lower()
-    watched = WatchedNode(ApiClient(cluster_access()), node, on_change=on_change)
-    watched.start()
-    return watched
+    return WatchedNode(ApiClient(cluster_access()), node, on_change=on_change)
 
 
 def list_containers(root: str, cri_socket: str | None = None) -> ContainersByRuntime:

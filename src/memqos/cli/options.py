@@ -10,6 +10,7 @@ import msgspec
 
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
 from memqos.converge.pod_sources import PodSource, is_url, parse_pod_source
+from memqos.converge.pods_api import PodsApiPods, pods_api_socket
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.kubelet import SECURE_URL, KubeletCredentials
@@ -173,8 +174,8 @@ def pod_source_options(command: _F) -> _F:
         click.option(
             "--pods",
             metavar="SOURCE",
-            help=f"A file, a folder, a kubelet's address such as {SECURE_URL}, or the word "
-            "cluster: "
+            help=f"A file, a folder, a kubelet's address such as {SECURE_URL}, "
+            "podsapi[:SOCKET] for the kubelet's PodsAPI, or the word cluster: "
             "the API server, asked for the pods of this node.",
         ),
         cluster_options("context", "node_name"),
@@ -213,7 +214,12 @@ def pod_source_from(options: PodSourceOptions) -> PodSource | None:
         from memqos.converge.cluster_node import ClusterPods
 
         return ClusterPods(live.server, live.node_name or os.uname().nodename.lower())
-    return None if text is None else parse_pod_source(text, KubeletCredentials(**given))
+    if text is None:
+        return None
+    socket = pods_api_socket(text)
+    if socket is not None:
+        return PodsApiPods(socket)
+    return parse_pod_source(text, KubeletCredentials(**given))
 
 
 _S = TypeVar("_S", bound=msgspec.Struct)
