@@ -28,6 +28,7 @@ class FakePodsApi:
         self._watchers: set[asyncio.Queue[tuple[int, bytes] | None]] = set()
         self._loop = asyncio.new_event_loop()
         self._server: Any = None
+        self._connections: list[Any] = []
 
     @property
     def watching(self) -> int:
@@ -99,6 +100,8 @@ class FakePodsApi:
     async def _watch(self, stream: Any) -> None:
         await stream.recv_message()
         self.watches += 1
+        # grpclib leaves connections open when its server is closed; a kubelet that ends does not.
+        self._connections.append(stream._stream.connection)
         self._check_mood()
         event = message("WatchPodsEvent")
         if self.mood == "hangs":
@@ -151,6 +154,9 @@ class FakePodsApi:
 
     async def end(self) -> None:
         """As a kubelet that is stopped: connections end, and the socket's file stays."""
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
