@@ -13,7 +13,7 @@ from memqos.converge.pod_sources import (
     LabelledPods,
     PodSource,
 )
-from memqos.converge.pods_api import WatchedPodsApi
+from memqos.converge.pods_api import PODS_API_SOCKET, WatchedPodsApi
 from memqos.converge.running_kubelet import Submit, ask_at_once
 from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
@@ -168,7 +168,7 @@ def agent_pod_source(
     if origin == "files":
         node = socket.gethostname().lower()
         return LabelledPods(CachedFilePods(source.files), list_running, node)
-    api = WatchedPodsApi(source.socket, on_change=on_change)
+    api = WatchedPodsApi(source.socket or PODS_API_SOCKET, on_change=on_change)
     api.start()
     return api if origin == "podsapi" else _automatic_pods(source, api, on_change, submit)
 

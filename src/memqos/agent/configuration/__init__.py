@@ -89,9 +89,10 @@ class PodSourceConfig(ConfigSection, frozen=True, kw_only=True):
         OneLineText | None,
         _description("The name the cluster knows this node by.  [default: the hostname]"),
     ] = None
-    socket: Annotated[FilePath, _description("The socket of the kubelet's PodsAPI.")] = (
-        PODS_API_SOCKET
-    )
+    socket: Annotated[
+        FilePath | None,
+        _description(f"The socket of the kubelet's PodsAPI.  [default: {PODS_API_SOCKET}]"),
+    ] = None
 
     @property
     def origin(self) -> PodOrigin:

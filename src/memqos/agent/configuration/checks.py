@@ -73,17 +73,17 @@ def resolve_pod_source(settings: GivenValues) -> GivenValues:
     source = settings.get(_SOURCE)
     if source is None:
         return _resolve_unnamed_source(settings)
+    all_fields = {path for fields in _FIELDS_OF_SOURCE.values() for path in fields}
     others = [_FILES, _KUBELET, *([_CLUSTER] if _cluster(settings) else [])]
     if any(settings[path].rank > source.rank for path in others if path in settings):
         return _resolve_unnamed_source(
             {
                 path: given
                 for path, given in settings.items()
-                if path not in (_SOURCE, _SOCKET) or given.rank > source.rank
+                if path not in {_SOURCE, *all_fields} or given.rank > source.rank
             }
         )
-    fields = _FIELDS_OF_SOURCE[source.value]
-    idle = {path for each in _FIELDS_OF_SOURCE.values() for path in each} - set(fields)
+    idle = all_fields - set(_FIELDS_OF_SOURCE[source.value])
     kept = {
         path: given
         for path, given in settings.items()
