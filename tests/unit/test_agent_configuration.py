@@ -329,14 +329,14 @@ def test_a_later_source_may_overrule_an_earlier_one(file: Path) -> None:
         ("pods: {source: cluster}\n", PodSourceConfig(source="cluster", files=(), cluster=True)),
         ("pods: {source: podsapi}\n", PodSourceConfig(source="podsapi", files=())),
         (
-            "pods: {source: auto, kubelet: https://n, tokenFile: /t, socket: /s, nodeName: node-1}\n",
+            "pods: {source: auto, kubelet: https://n, tokenFile: /t, socket: /s, nodeName: n-1}\n",
             PodSourceConfig(
                 source="auto",
                 files=(),
                 kubelet="https://n",
                 token_file="/t",
                 socket="/s",
-                node_name="node-1",
+                node_name="n-1",
             ),
         ),
     ],
