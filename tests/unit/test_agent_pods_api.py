@@ -133,8 +133,11 @@ class TestAuto:
             assert source.event_poster() is None
 
     def test_a_kubelet_that_stays_away_gives_way(self, api: FakePodsApi) -> None:
+        is_ready = threading.Event()
+
         class Other(PodSource):
             def pods(self) -> list[Pod]:
+                assert is_ready.is_set()
                 return [msgspec.convert(pod("of-the-other"), Pod)]
 
             def describe(self) -> str:
@@ -144,10 +147,14 @@ class TestAuto:
         timings = PodsApiTimings(silent=0.0, slowness=0.01)
         watched = WatchedPodsApi(api.socket, timings=timings)
         watched.start()
-        source = AutomaticPods(watched, Other())
+        source = AutomaticPods(watched, Other(), prepare_other=is_ready.is_set)
         try:
             assert names(source) == ["of-the-kubelet"]
             api.run(api.end)
+            eventually("it is noticed", lambda: not watched.is_served)
+            assert names(source) == ["of-the-kubelet"]
+            assert source.stale_reason is not None
+            is_ready.set()
             eventually("the other is asked", lambda: names(source) == ["of-the-other"])
             api.run(api.start)
             eventually("the kubelet is back", lambda: names(source) == ["of-the-kubelet"])

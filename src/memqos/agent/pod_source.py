@@ -86,21 +86,25 @@ class AutomaticPods(PodSource):
         self,
         api: WatchedPodsApi,
         other: PodSource | InputError,
+        *,
+        prepare_other: Callable[[], bool] = lambda: True,
         release_other: Callable[[], None] = lambda: None,
     ) -> None:
         """`other` is an error where there is neither a kubelet's address nor a cluster.
 
-        `release_other` is called when its pods are not needed any more.
+        `prepare_other` says whether its pods can be had without waiting; `release_other` is called
+        when they are not needed any more.
         """
         self._api = api
         self._fault = other if isinstance(other, InputError) else None
         self._other = None if isinstance(other, InputError) else other
+        self._prepare_other = prepare_other
         self._release_other = release_other
         self._chosen: PodSource | None = None
 
     def pods(self) -> list[Pod]:
         self._api.wait()
-        if self._other is not None and not self._api.is_served:
+        if self._other is not None and not self._api.is_served and self._can_leave_api():
             self._chosen = self._other
             return self._other.pods()
         if self._chosen is not self._api:
@@ -146,6 +150,13 @@ class AutomaticPods(PodSource):
         if self._other is not None:
             self._other.stop()
 
+    def _can_leave_api(self) -> bool:
+        """Whether the other source is in use, or knows its pods, or nobody knows any.
+
+        Otherwise the kubelet's last pods are better than a pass that waits for the API server.
+        """
+        return self._chosen is self._other or self._prepare_other() or not self._api.has_pods
+
 
 def agent_pod_source(
     source: PodSourceConfig,
@@ -186,7 +197,9 @@ def _automatic_pods(
     except InputError as error:
         return AutomaticPods(api, error)
     watched.start_node()
-    return AutomaticPods(api, watched, watched.unfollow_pods)
+    return AutomaticPods(
+        api, watched, prepare_other=watched.prepare_pods, release_other=watched.unfollow_pods
+    )
 
 
 def _kubelet_pods(source: PodSourceConfig, submit: Submit) -> AsyncKubeletPods:

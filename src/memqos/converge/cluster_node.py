@@ -87,6 +87,11 @@ class WatchedNode(PodSource):
             self._follows_pods = True
             self._pods.start()
 
+    def prepare_pods(self) -> bool:
+        """Follow the pods; whether they are known, so that `pods` does not wait."""
+        self.follow_pods()
+        return self._pods.is_synced and self._self.is_synced
+
     def unfollow_pods(self) -> None:
         """End the watch of the pods, and free the copy."""
         if self._follows_pods:

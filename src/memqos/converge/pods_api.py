@@ -138,6 +138,11 @@ class WatchedPodsApi(PodSource):
         return describe_pods_api(self.socket)
 
     @property
+    def has_pods(self) -> bool:
+        """Whether there was an answer, however long ago."""
+        return self._is_synced
+
+    @property
     def is_served(self) -> bool:
         """Whether there is such a kubelet: its pods are known, or will be once it has started."""
         return self._is_starting or (self._is_synced and self.stale_reason is None)
