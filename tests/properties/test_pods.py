@@ -16,7 +16,7 @@ from tests.properties.strategies import (
     settings_strategy,
 )
 
-from memqos.host.pod_messages import decode_pod
+from memqos.host.pods_api import decode_pod
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests, has_pod_level, pod_requests
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.explanations import why_class, why_defaulted, why_total

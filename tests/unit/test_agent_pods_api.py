@@ -17,10 +17,14 @@ from tests.fakes.node import memory_folder
 from tests.fakes.pods_api import FakePodsApi, fake_pods_api
 
 from memqos.agent.configuration import PodSourceConfig
-from memqos.agent.pod_source import AutomaticPods, agent_pod_source
+from memqos.agent.pod_source import (
+    AutomaticPods,
+    PodsApiTimings,
+    WatchedPodsApi,
+    agent_pod_source,
+)
 from memqos.cli.agent import flag_values
 from memqos.converge.pod_sources import PodSource
-from memqos.converge.pods_api import PodsApiTimings, WatchedPodsApi
 from memqos.errors import Unreachable
 from memqos.host.pods_api import PodsNotReady
 from memqos.kube.pod import Pod

@@ -15,16 +15,10 @@ from tests.fakes.node import memory_folder
 from tests.fakes.pod_messages import encode_pod
 from tests.fakes.pods_api import FakePodsApi, Mood, fake_pods_api
 
-from memqos.converge.pods_api import (
-    PODS_API_SOCKET,
-    PodsApiPods,
-    PodsApiTimings,
-    WatchedPodsApi,
-    pods_api_socket,
-)
+from memqos.agent.pod_source import PodsApiTimings, WatchedPodsApi
+from memqos.converge.pod_sources import PODS_API_SOCKET, PodsApiPods, pods_api_socket
 from memqos.errors import Unreachable
-from memqos.host.pod_messages import decode_pod
-from memqos.host.pods_api import PodsApiClient, PodsNotReady
+from memqos.host.pods_api import PodsApiClient, PodsNotReady, decode_pod
 from memqos.host.protowire import MalformedMessage
 from memqos.kube.pod import Pod
 
@@ -380,7 +374,7 @@ class TestWatch:
 def test_nobody_pays_for_a_client_that_is_not_used(folder: Path) -> None:
     code = (
         "import sys, memqos.cli.plan, memqos.cli.apply, memqos.cli.doctor, memqos.cli.snapshot\n"
-        "from memqos.converge.pods_api import WatchedPodsApi\n"
+        "from memqos.agent.pod_source import WatchedPodsApi\n"
         f"source = WatchedPodsApi({str(folder / 'none.sock')!r})\n"
         "source.start(); source.wait(); source.stop()\n"
         "print([name for name in ('asyncio', 'h2', 'memqos.host.pods_api') if name in sys.modules])"

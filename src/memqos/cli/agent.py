@@ -10,8 +10,7 @@ import click
 from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.configuration.fields import CONFIG_FIELDS, GATES_PATH, ConfigField
 from memqos.agent.configuration.sources import CONFIG_VARIABLE, load_configuration
-from memqos.converge.pod_sources import is_url
-from memqos.converge.pods_api import PODS_API, pods_api_socket
+from memqos.converge.pod_sources import PODS_API, is_url, pods_api_socket
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

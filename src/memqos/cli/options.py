@@ -9,8 +9,13 @@ import click
 import msgspec
 
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
-from memqos.converge.pod_sources import PodSource, is_url, parse_pod_source
-from memqos.converge.pods_api import PodsApiPods, pods_api_socket
+from memqos.converge.pod_sources import (
+    PodsApiPods,
+    PodSource,
+    is_url,
+    parse_pod_source,
+    pods_api_socket,
+)
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.kubelet import SECURE_URL, KubeletCredentials

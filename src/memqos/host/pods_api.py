@@ -1,14 +1,19 @@
 """The kubelet's PodsAPI (KEP-4188): its pods over a unix socket, without credentials.
 
 Its service is v1alpha1.Pods; the feature gate PodsAPI is alpha in 1.36, beta and on from 1.37 on.
+Pods are decoded into the structs that JSON is decoded into. Field numbers are those of
+k8s.io/api/core/v1/generated.proto and of ObjectMeta; a field that is not listed decides nothing
+about memory on a node, and is skipped.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from memqos.errors import Unreachable
 from memqos.host.grpc import Channel, GrpcError
-from memqos.host.pod_messages import decode_pod
 from memqos.host.protowire import (
     MalformedMessage,
     Message,
@@ -169,3 +174,185 @@ def _malformed(socket: str, why: object) -> Unreachable:
         f"{socket}: the answer is not what it should be: {why}",
         hint="is this the socket of a kubelet's PodsAPI?",
     )
+
+
+_SIGN: Final = 1 << 63
+
+_FieldShape = Literal["one", "list", "map", "inline"]
+"""`inline`: fields of a message that stand beside its neighbours in JSON."""
+
+
+class _PodField(NamedTuple):
+    """What a field is called in JSON, and how its value is decoded."""
+
+    name: str
+    decode: Callable[[int | bytes], Any]
+    shape: _FieldShape = "one"
+
+
+_Fields = Mapping[int, _PodField]
+
+
+def decode_pod(data: bytes) -> Pod:
+    """The pod of a v1.Pod message; MalformedMessage where it is none."""
+    try:
+        return msgspec.convert(_decode(_POD, data), Pod)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise MalformedMessage(f"no pod: {error}") from None
+
+
+def _decode(fields: _Fields, data: bytes) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for number, value in wire_fields(data):
+        field = fields.get(number)
+        if field is None:
+            continue
+        decoded = field.decode(value)
+        if field.shape == "inline":
+            values |= decoded
+        elif field.shape == "list":
+            values.setdefault(field.name, []).append(decoded)
+        elif field.shape == "map":
+            values.setdefault(field.name, {})[decoded.get("key", "")] = decoded.get("value", "")
+        # The API's encoders write empty texts, which in JSON are omitted (omitempty).
+        elif decoded not in ("", None):
+            values[field.name] = decoded
+    return values
+
+
+def _text(value: int | bytes) -> str:
+    return _bytes(value).decode("utf-8", "replace")
+
+
+def _number(value: int | bytes) -> int:
+    if not isinstance(value, int):
+        raise MalformedMessage("a text in the place of a number")
+    return value - 2 * _SIGN if value >= _SIGN else value
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise MalformedMessage("a number in the place of a text or message")
+    return value
+
+
+def _message(fields: _Fields) -> Callable[[int | bytes], dict[str, Any]]:
+    return lambda value: _decode(fields, _bytes(value))
+
+
+def _quantity(value: int | bytes) -> str:
+    text: str = _decode({1: _PodField("string", _text)}, _bytes(value)).get("string", "")
+    return text
+
+
+def _time(value: int | bytes) -> str | None:
+    """As in JSON; None for a zero time, which has no fields."""
+    fields: _Fields = {1: _PodField("seconds", _number)}
+    seconds = _decode(fields, _bytes(value)).get("seconds")
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        raise MalformedMessage(f"no time: {seconds} s") from None
+
+
+def _map(name: str, decode: Callable[[int | bytes], Any]) -> _PodField:
+    entry: _Fields = {1: _PodField("key", _text), 2: _PodField("value", decode)}
+    return _PodField(name, _message(entry), "map")
+
+
+def _list(name: str, fields: _Fields) -> _PodField:
+    return _PodField(name, _message(fields), "list")
+
+
+_RESOURCES: Final[_Fields] = {1: _map("limits", _quantity), 2: _map("requests", _quantity)}
+_CONTAINER: Final[_Fields] = {
+    1: _PodField("name", _text),
+    2: _PodField("image", _text),
+    8: _PodField("resources", _message(_RESOURCES)),
+    23: _list(
+        "resizePolicy", {1: _PodField("resourceName", _text), 2: _PodField("restartPolicy", _text)}
+    ),
+    24: _PodField("restartPolicy", _text),
+}
+_EMPTY_DIR: Final[_Fields] = {1: _PodField("medium", _text), 2: _PodField("sizeLimit", _quantity)}
+_VOLUME: Final[_Fields] = {
+    1: _PodField("name", _text),
+    2: _PodField("", _message({2: _PodField("emptyDir", _message(_EMPTY_DIR))}), "inline"),
+}
+_TOLERATION: Final[_Fields] = {
+    1: _PodField("key", _text),
+    2: _PodField("operator", _text),
+    3: _PodField("value", _text),
+    4: _PodField("effect", _text),
+    5: _PodField("tolerationSeconds", _number),
+}
+_SPEC: Final[_Fields] = {
+    1: _list("volumes", _VOLUME),
+    2: _list("containers", _CONTAINER),
+    4: _PodField("terminationGracePeriodSeconds", _number),
+    5: _PodField("activeDeadlineSeconds", _number),
+    10: _PodField("nodeName", _text),
+    20: _list("initContainers", _CONTAINER),
+    22: _list("tolerations", _TOLERATION),
+    24: _PodField("priorityClassName", _text),
+    25: _PodField("priority", _number),
+    32: _map("overhead", _quantity),
+    34: _list("ephemeralContainers", {1: _PodField("", _message(_CONTAINER), "inline")}),
+    36: _PodField("os", _message({1: _PodField("name", _text)})),
+    40: _PodField("resources", _message(_RESOURCES)),
+}
+_TERMINATED: Final[_Fields] = {
+    1: _PodField("exitCode", _number),
+    3: _PodField("reason", _text),
+    5: _PodField("startedAt", _time),
+    6: _PodField("finishedAt", _time),
+}
+_STATE: Final[_Fields] = {
+    2: _PodField("running", _message({})),
+    3: _PodField("terminated", _message(_TERMINATED)),
+}
+_CONTAINER_STATUS: Final[_Fields] = {
+    1: _PodField("name", _text),
+    2: _PodField("state", _message(_STATE)),
+    3: _PodField("lastState", _message(_STATE)),
+    5: _PodField("restartCount", _number),
+    8: _PodField("containerID", _text),
+    10: _map("allocatedResources", _quantity),
+    11: _PodField("resources", _message(_RESOURCES)),
+}
+_CONDITION: Final[_Fields] = {
+    1: _PodField("type", _text),
+    2: _PodField("status", _text),
+    5: _PodField("reason", _text),
+}
+_STATUS: Final[_Fields] = {
+    1: _PodField("phase", _text),
+    2: _list("conditions", _CONDITION),
+    3: _PodField("message", _text),
+    4: _PodField("reason", _text),
+    7: _PodField("startTime", _time),
+    8: _list("containerStatuses", _CONTAINER_STATUS),
+    9: _PodField("qosClass", _text),
+    10: _list("initContainerStatuses", _CONTAINER_STATUS),
+    13: _list("ephemeralContainerStatuses", _CONTAINER_STATUS),
+    19: _map("allocatedResources", _quantity),
+    20: _PodField("resources", _message(_RESOURCES)),
+}
+_METADATA: Final[_Fields] = {
+    1: _PodField("name", _text),
+    2: _PodField("generateName", _text),
+    3: _PodField("namespace", _text),
+    5: _PodField("uid", _text),
+    8: _PodField("creationTimestamp", _time),
+    9: _PodField("deletionTimestamp", _time),
+    10: _PodField("deletionGracePeriodSeconds", _number),
+    11: _map("labels", _text),
+    12: _map("annotations", _text),
+}
+_POD: Final[_Fields] = {
+    1: _PodField("metadata", _message(_METADATA)),
+    2: _PodField("spec", _message(_SPEC)),
+    3: _PodField("status", _message(_STATUS)),
+}

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from memqos.converge.journal import JOURNAL_FOLDER
-from memqos.converge.pods_api import PODS_API_SOCKET
+from memqos.converge.pod_sources import PODS_API_SOCKET
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.kube.pod import Pod
 from memqos.kube.selector import Namespace, Selector
