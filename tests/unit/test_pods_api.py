@@ -1,6 +1,7 @@
 """The kubelet's PodsAPI as a source of pods, against a server that others have written."""
 
 import contextlib
+import json
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from tests.commands import ROOT, memqos
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.node import memory_folder
 from tests.fakes.pod_messages import encode_pod
@@ -143,6 +145,15 @@ def watched(
 class TestDecoding:
     def test_a_pod_is_the_same_as_in_json(self) -> None:
         assert decode_pod(encode_pod(WHOLE)) == msgspec.convert(WHOLE, Pod)
+
+    @pytest.mark.parametrize(
+        "file", sorted((ROOT / "tests/nodes").glob("*.json")), ids=lambda file: file.stem
+    )
+    def test_so_are_those_of_real_kubelets(self, file: Path) -> None:
+        manifests = json.loads(file.read_text())["pods"]["items"]
+        assert manifests
+        for manifest in manifests:
+            assert decode_pod(encode_pod(manifest)) == msgspec.convert(manifest, Pod)
 
     def test_every_field_that_memqos_reads_has_its_number(self) -> None:
         decoded = {
@@ -369,6 +380,33 @@ class TestWatch:
             source.pods()
             source.stop()
             assert not source._thread.is_alive()
+
+
+class TestCommands:
+    def test_a_plan_is_that_of_the_same_pods_in_a_file(self, api: FakePodsApi) -> None:
+        file = ROOT / "tests/nodes/systemd.json"
+        snapshot = json.loads(file.read_text())
+        for manifest in snapshot["pods"]["items"]:
+            api.put(manifest)
+        options = ("plan", "--release", "1.38", "--gate", "MemoryQoS=true", "-o", "json")
+        by_file, by_socket = (
+            memqos(*options, "--cgroup-root", str(ROOT / "examples/tree/cgroup"), "--pods", source)
+            for source in (str(file), f"podsapi:{api.socket}")
+        )
+        assert by_socket.data == by_file.data
+        assert len(by_socket.data["missing"]) == 40
+
+    @pytest.mark.parametrize("command", ["plan", "apply", "doctor", "snapshot"])
+    def test_a_socket_that_is_not_there_is_no_node_without_pods(
+        self, command: str, folder: Path
+    ) -> None:
+        done = memqos(command, "--pods", f"podsapi:{folder}/none.sock")
+        assert done.code != 0
+        assert "none.sock: No such file or directory – is the kubelet up" in done.err
+
+    def test_it_takes_no_credentials(self) -> None:
+        done = memqos("plan", "--pods", "podsapi", "--token-file", "t")
+        assert "--token-file is for a kubelet" in done.err
 
 
 def test_nobody_pays_for_a_client_that_is_not_used(folder: Path) -> None:
