@@ -197,7 +197,7 @@ def test_every_field_can_be_set_in_the_environment_and_by_a_flag(field: ConfigFi
         ("pods: {files: [a], kubelet: https://n}\n", "pods come from files or from the kubelet"),
         ("pods: {kubelet: ftp://n}\n", "pods.kubelet:"),
         ("pods: {source: api}\n", "pods.source: 'api' is not"),
-        ("pods: {socket: /s}\n", "pods.socket: is for the PodsAPI, and it is not asked"),
+        ("pods: {socket: /s}\n", "pods.socket: is for the PodsAPI, which is not the source"),
         (f"pods: {{source: auto, socket: /{'x' * 107}}}\n", "pods.socket: longer than 107 bytes"),
         ("pods: {source: kubelet}\n", "pods.source: the kubelet's address is missing – give it in"),
         ("pods: {source: auto, files: [a]}\n", "files: has no meaning where pods.source is auto"),

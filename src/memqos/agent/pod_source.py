@@ -303,7 +303,7 @@ def _apply(pods: dict[str, Pod], event: "PodWatchEvent") -> None:
 class AutomaticPods(PodSource):
     """The kubelet's PodsAPI while it is served, else a kubelet's endpoint or the API server.
 
-    What the PodsAPI does not tell, the Node and where to post events, the other source tells.
+    The PodsAPI knows pods alone: the Node, and where to post events, come from the other source.
     """
 
     def __init__(

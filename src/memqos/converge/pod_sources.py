@@ -161,7 +161,7 @@ def pods_api_socket(text: str) -> str | None:
 
 
 class PodsApiPods(PodSource):
-    """The pods a kubelet lists on its PodsAPI, each time anew."""
+    """The pods a kubelet lists on its PodsAPI, listed at each call."""
 
     def __init__(self, socket: str = PODS_API_SOCKET) -> None:
         self._socket = socket

@@ -86,7 +86,7 @@ class Channel:
     def stream(self, method: str, request: bytes, patience: Callable[[], float]) -> Iterator[bytes]:
         """The messages of a server's stream as they arrive; errors as those of `call`.
 
-        `patience` is asked before each wait for how many seconds that may take.
+        `patience` is called before each wait, for the seconds that it may take.
         """
         try:
             yield from self._stream(method, request, patience)

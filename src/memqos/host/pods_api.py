@@ -87,7 +87,7 @@ class PodsApiClient:
     def watch_pods(self, patience: Callable[[], float]) -> Iterator[PodWatchEvent]:
         """All pods, then `synced`, then changes, as long as the kubelet keeps the watch open.
 
-        `patience` is asked before each wait for how many seconds the next event may take.
+        `patience` is called before each wait, for the seconds that the next event may take.
         """
         for message in self._stream("WatchPods", patience):
             event = _event(self.socket, message)

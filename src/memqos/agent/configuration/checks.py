@@ -224,7 +224,7 @@ def _unnamed_source(settings: GivenValues) -> Iterator[InputError]:
     files, kubelet, cluster = settings.get(_FILES), settings.get(_KUBELET), _cluster(settings)
     socket = settings.get(_SOCKET)
     if socket is not None:
-        yield socket.refuse("is for the PodsAPI, and it is not asked", "set pods.source")
+        yield socket.refuse("is for the PodsAPI, which is not the source", "set pods.source")
     if cluster is None:
         yield from _idle_node_name(settings.get(_NODE_NAME))
     if cluster is not None and (kubelet is not None or (files is not None and files.value)):
