@@ -250,7 +250,7 @@ class SteppedNode:
             clock=lambda: self.now,
             new_executor=self.new_asker,
         )
-        if not self.configuration.pods.cluster and self.configuration.pods.kubelet is None:
+        if self.configuration.pods.origin == "files":
             self.reader.source = self.pods
         self.prepare()
         self.core = build_reconciler(self.reader, self.writer, self.now)

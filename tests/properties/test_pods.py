@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.builders import Json
+from tests.fakes.pod_messages import encode_pod
 from tests.properties.strategies import (
     LARGEST,
     containers,
@@ -15,6 +16,7 @@ from tests.properties.strategies import (
     settings_strategy,
 )
 
+from memqos.host.pods_api import decode_pod
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests, has_pod_level, pod_requests
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.explanations import why_class, why_defaulted, why_total
@@ -359,3 +361,11 @@ class TestReasons:
         for side, totals in (("requests", plan.requests), ("limits", plan.limits)):
             for name in totals:
                 assert why_total(shape, totals, name, side, release)
+
+
+@given(pods, settings_strategy())
+def test_a_pod_of_the_pods_api_is_planned_as_the_same_pod_in_json(
+    pod: Pod, settings: Settings
+) -> None:
+    decoded = decode_pod(encode_pod(msgspec.to_builtins(pod)))
+    assert semantics(decoded, settings) == semantics(pod, settings)

@@ -196,6 +196,17 @@ def test_every_field_can_be_set_in_the_environment_and_by_a_flag(field: ConfigFi
         ("pods: {files: []}\n", "pods.files: no pods would be known"),
         ("pods: {files: [a], kubelet: https://n}\n", "pods come from files or from the kubelet"),
         ("pods: {kubelet: ftp://n}\n", "pods.kubelet:"),
+        ("pods: {source: api}\n", "pods.source: 'api' is not"),
+        ("pods: {socket: /s}\n", "pods.socket: is for the PodsAPI, which is not the source"),
+        (f"pods: {{source: auto, socket: /{'x' * 107}}}\n", "pods.socket: longer than 107 bytes"),
+        ("pods: {source: kubelet}\n", "pods.source: the kubelet's address is missing – give it in"),
+        ("pods: {source: auto, files: [a]}\n", "files: has no meaning where pods.source is auto"),
+        ("pods: {source: podsapi, kubelet: https://n}\n", "pods.kubelet: has no meaning where"),
+        ("pods: {source: files, cluster: true}\n", "pods.cluster: has no meaning where"),
+        ("pods: {source: cluster, socket: /s}\n", "pods.socket: has no meaning where"),
+        ("pods: {source: files, files: []}\n", "pods.files: no pods would be known"),
+        ("pods: {source: podsapi, nodeName: node-1}\n", "pods.nodeName: is for a cluster"),
+        ("pods: {source: auto, tokenFile: /t}\n", "tokenFile: is for a kubelet, and none is ask"),
         ("pods: {tokenFile: /t}\n", "pods.tokenFile: is for a kubelet, and none is asked"),
         ("pods: {kubelet: https://n, clientKey: /k}\n", "clientKey: a key without its certificate"),
         (
@@ -309,6 +320,43 @@ def test_a_later_source_may_overrule_an_earlier_one(file: Path) -> None:
     assert "canary.labels" not in str(reading(file, canary).faults)
 
 
+@pytest.mark.parametrize(
+    ("text", "pods"),
+    [
+        ("", PodSourceConfig()),
+        ("pods: {cluster: true}\n", PodSourceConfig(files=(), cluster=True)),
+        ("pods: {source: files}\n", PodSourceConfig(source="files")),
+        ("pods: {source: cluster}\n", PodSourceConfig(source="cluster", files=(), cluster=True)),
+        ("pods: {source: podsapi}\n", PodSourceConfig(source="podsapi", files=())),
+        (
+            "pods: {source: auto, kubelet: https://n, tokenFile: /t, socket: /s, nodeName: n-1}\n",
+            PodSourceConfig(
+                source="auto",
+                files=(),
+                kubelet="https://n",
+                token_file="/t",
+                socket="/s",
+                node_name="n-1",
+            ),
+        ),
+    ],
+)
+def test_pods_have_one_source(file: Path, text: str, pods: PodSourceConfig) -> None:
+    assert taken(file, text).pods == pods
+
+
+def test_a_later_source_of_pods_takes_the_place_of_a_named_one(file: Path) -> None:
+    auto = "pods: {source: auto, kubelet: https://n, socket: /s}\n"
+    assert taken(file, auto, pods__files=("/a",)).pods == PodSourceConfig(files=("/a",))
+    assert taken(file, auto, pods__cluster=True).pods == PodSourceConfig(files=(), cluster=True)
+    assert taken(file, auto, pods__source="podsapi").pods == PodSourceConfig(
+        source="podsapi", files=(), socket="/s"
+    )
+    named = taken(file, "pods: {cluster: true}\n", {"MEMQOS_PODS_SOURCE": "podsapi"}).pods
+    assert named == PodSourceConfig(source="podsapi", files=())
+    assert named.origin == "podsapi"
+
+
 def test_an_earlier_source_does_not_make_a_later_one_idle(file: Path) -> None:
     assert "MEMQOS_CANARY_LABELS: nothing is written in mode observe" in refused(
         file, "mode: observe\n", {"MEMQOS_CANARY_LABELS": "a"}
@@ -318,7 +366,11 @@ def test_an_earlier_source_does_not_make_a_later_one_idle(file: Path) -> None:
 def test_what_is_in_force_could_stand_in_a_file(file: Path) -> None:
     import yaml
 
-    for text in ("", "mode: enforce\ncanary: {labels: a}\npods: {kubelet: https://n}\n"):
+    for text in (
+        "",
+        "pods: {source: auto}\n",
+        "mode: enforce\ncanary: {labels: a}\npods: {kubelet: https://n}\n",
+    ):
         configuration = taken(file, text)
         file.write_text(yaml.safe_dump(configuration_data(configuration)))
         assert load_configuration(str(file), {}, {}) == configuration

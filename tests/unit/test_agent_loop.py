@@ -31,6 +31,7 @@ from tests.fakes.agent import (
 )
 from tests.fakes.kubelet import SilentKubelet, silent_kubelet
 from tests.fakes.node import memory_folder
+from tests.fakes.pods_api import fake_pods_api
 
 from memqos.agent.configuration import PodSourceConfig
 from memqos.agent.core.observed import ReadScope
@@ -146,6 +147,28 @@ class TestEvents:
             lambda: node.low(container_paths(pod)[0]) == 64,
         )
         assert node.low(LEVELS[0]) == 64
+
+    def test_pods_of_the_kubelet_s_pods_api_are_followed(self, folder: Path) -> None:
+        first, second = a_pod("u1"), a_pod("u2")
+        with fake_pods_api(folder / "pods-api.sock") as api:
+            source = PodSourceConfig(source="podsapi", files=(), socket=api.socket)
+            node = Running(folder, pods=source)
+            api.put(first)
+            for pod in (first, second):
+                node.make(pod)
+
+            def start_second() -> bool:
+                api.put(second)
+                return True
+
+            node.run(
+                lambda: node.low(container_paths(first)[0]) == 64,
+                start_second,
+                lambda: node.low(container_paths(second)[0]) == 64,
+            )
+        state = agent_state(node.agent.view, 0.0)
+        assert state["podSource"] == f"the kubelet's PodsAPI at {api.socket}"
+        assert node.log()[0]["pods"] == state["podSource"]
 
     def test_a_manifest_that_changes_is_followed(self, folder: Path) -> None:
         node = Running(folder, resync=3600.0)

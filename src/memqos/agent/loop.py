@@ -279,6 +279,7 @@ class Agent:
         return AgentView(
             status=self._status,
             node=node_view(self.core),
+            pod_source=self._reader.source.describe(),
             counters=self._counters,
             sampler=None if self._sampler is None else self._sampler.view(),
             events=None if poster is None else EventCounts(poster.sent, poster.dropped),
@@ -397,4 +398,4 @@ class Agent:
 
     def _manifests(self) -> tuple[str, ...]:
         pods = self._reader.configuration.pods
-        return () if pods.kubelet is not None or pods.cluster else pods.files
+        return pods.files if pods.origin == "files" else ()

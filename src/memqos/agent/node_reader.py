@@ -59,6 +59,7 @@ class NodeReader:
         self._new_executor = new_executor
         self._executor = new_executor()
         self.source = self._new_source(configuration)
+        self._pod_origin = self.source.describe()
         self.announcer: Announcer | None = announcer_of(configuration, self.source)
         """Posts events to the cluster that the pods come from, where there is one."""
         self.settings_source = SettingsSource(fs, self.roots, clock, self._submit_request)
@@ -88,8 +89,13 @@ class NodeReader:
         return self.settings_source.resolve(self.configuration, node, endpoint)
 
     def take_settings_notes(self) -> list[tuple[LogSeverity, str]]:
-        """What is worth logging about the settings, once."""
-        return self.settings_source.take_notes(self.configuration.mode)
+        """What is worth logging about the settings and the source of pods, once."""
+        notes = self.settings_source.take_notes(self.configuration.mode)
+        origin = self.source.describe()
+        if origin != self._pod_origin:
+            self._pod_origin = origin
+            notes.append(("info", f"pods come from {origin}"))
+        return notes
 
     def read_own_cgroup(self) -> str | None:
         """Where this process lives, as far as its own namespace shows."""

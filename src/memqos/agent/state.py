@@ -84,6 +84,8 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
 
     status: AgentStatus
     node: NodeView
+    pod_source: str = ""
+    """Where the pods come from now."""
     counters: Mapping[str, CgroupCounters] = {}
     """Path of a cgroup → what the kernel counted."""
     sampler: SamplerView | None = None
@@ -137,6 +139,7 @@ def agent_state(view: AgentView, now: float) -> dict[str, Any]:
         "doubt": node.node_settings.doubt,
         "notes": list(node.node_settings.notes),
         "reservable": node.reservable,
+        "podSource": view.pod_source,
         "numa": _numa(node),
         "levels": [_cgroup(node, each) for each in node.parents],
         "reserved": [_cgroup(node, each) for each in node.reserved],

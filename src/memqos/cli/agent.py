@@ -10,7 +10,7 @@ import click
 from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.configuration.fields import CONFIG_FIELDS, GATES_PATH, ConfigField
 from memqos.agent.configuration.sources import CONFIG_VARIABLE, load_configuration
-from memqos.converge.pod_sources import is_url
+from memqos.converge.pod_sources import PODS_API, is_url, pods_api_socket
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -36,9 +36,15 @@ def flag_values(options: Mapping[str, Any]) -> dict[str, object]:
         if options.get(_parameter_name(field)) not in (None, ())
     }
     source = given.pop(_FILES, None)
-    if source is not None:
-        given |= {_KUBELET: source} if is_url(str(source)) else {_FILES: (source,)}
-    return given
+    return given if source is None else given | _named_source(str(source))
+
+
+def _named_source(text: str) -> dict[str, object]:
+    """The fields that --pods stands for."""
+    if pods_api_socket(text) is None:
+        return {_KUBELET: text} if is_url(text) else {_FILES: (text,)}
+    _, _, path = text.partition(":")
+    return {"pods.source": PODS_API, **({"pods.socket": path} if path else {})}
 
 
 def _option(field: ConfigField) -> Callable[[_F], _F]:
@@ -47,7 +53,8 @@ def _option(field: ConfigField) -> Callable[[_F], _F]:
             "--pods",
             _parameter_name(field),
             metavar="SOURCE",
-            help="A file, a folder, or a kubelet's address such as https://127.0.0.1:10250.",
+            help="A file, a folder, a kubelet's address such as https://127.0.0.1:10250, or "
+            "podsapi[:SOCKET]: the kubelet's PodsAPI.",
         )
     if field.bare_type is bool:
         return click.option(

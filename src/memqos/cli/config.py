@@ -1,9 +1,10 @@
 """`memqos config`: an agent's configuration, checked before an agent gets it."""
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from memqos.agent.configuration import PodOrigin
 from memqos.agent.configuration.schema import configuration_data, configuration_schema
 from memqos.agent.configuration.sources import ConfigurationResult, read_agent_configuration
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
@@ -41,13 +42,20 @@ def check_files(files: tuple[str, ...], output: OutputFormat) -> int:
     return _REFUSED if any(reading.faults for reading in readings.values()) else 0
 
 
+_SOURCES: Final[dict[PodOrigin, str]] = {
+    "auto": "the kubelet's PodsAPI, else the kubelet's endpoint or the cluster",
+    "podsapi": "the kubelet's PodsAPI",
+    "cluster": "the cluster",
+}
+
+
 def _print_reading(file: str, reading: ConfigurationResult) -> None:
     for fault in reading.faults:
         complain(fault)
     configuration = reading.configuration
     if configuration is not None:
         pods = configuration.pods
-        source = "the cluster" if pods.cluster else pods.kubelet or ", ".join(pods.files)
+        source = _SOURCES.get(pods.origin) or pods.kubelet or ", ".join(pods.files)
         print_lines([f"{file}: fine: mode {configuration.mode}, pods from {source}"])
 
 

@@ -175,8 +175,8 @@ def pod_source_options(command: _F) -> _F:
         click.option(
             "--pods",
             metavar="SOURCE",
-            help=f"A file, a folder, a kubelet's address such as {SECURE_URL}, or the word "
-            "cluster: "
+            help=f"A file, a folder, a kubelet's address such as {SECURE_URL}, "
+            "podsapi[:SOCKET] for the kubelet's PodsAPI, or the word cluster: "
             "the API server, asked for the pods of this node.",
         ),
         cluster_options("context", "node_name"),
@@ -200,7 +200,12 @@ class PodSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def pod_source_from(options: PodSourceOptions) -> "PodSource | None":
     """The source that these options name; None where none is named."""
-    from memqos.converge.pod_sources import is_url, parse_pod_source
+    from memqos.converge.pod_sources import (
+        PodsApiPods,
+        is_url,
+        parse_pod_source,
+        pods_api_socket,
+    )
     from memqos.host.kubelet import KubeletCredentials
 
     text, live = options.pods, LiveCluster(options.context, node_name=options.node_name)
@@ -218,7 +223,12 @@ def pod_source_from(options: PodSourceOptions) -> "PodSource | None":
         from memqos.converge.cluster_node import ClusterPods
 
         return ClusterPods(live.server, live.node_name or os.uname().nodename.lower())
-    return None if text is None else parse_pod_source(text, KubeletCredentials(**given))
+    if text is None:
+        return None
+    socket = pods_api_socket(text)
+    if socket is not None:
+        return PodsApiPods(socket)
+    return parse_pod_source(text, KubeletCredentials(**given))
 
 
 _S = TypeVar("_S", bound=msgspec.Struct)

@@ -66,15 +66,38 @@ class WatchedNode(PodSource):
     ) -> None:
         self.server = server
         self.name = node
+        self._on_change = on_change
+        self._timings = timings
         only = Selection(fields=f"metadata.name={node}")
-        self._pods = Reflector(
-            server, POD_RESOURCE, on_node(node), on_change=on_change, timings=timings
-        )
+        self._pods = self._new_pods()
+        self._follows_pods = False
         self._self = Reflector(server, NODE_RESOURCE, only, on_change=on_change, timings=timings)
 
     def start(self) -> None:
-        self._pods.start()
+        """Follow both."""
+        self.follow_pods()
+        self.start_node()
+
+    def start_node(self) -> None:
+        """Follow the Node alone, until pods are requested."""
         self._self.start()
+
+    def follow_pods(self) -> None:
+        if not self._follows_pods:
+            self._follows_pods = True
+            self._pods.start()
+
+    def prepare_pods(self) -> bool:
+        """Follow the pods; whether they are known, so that `pods` does not wait."""
+        self.follow_pods()
+        return self._pods.is_synced and self._self.is_synced
+
+    def unfollow_pods(self) -> None:
+        """End the watch of the pods, and free the copy."""
+        if self._follows_pods:
+            self._follows_pods = False
+            self._pods.stop()
+            self._pods = self._new_pods()
 
     def stop(self) -> None:
         self._pods.stop()
@@ -88,6 +111,7 @@ class WatchedNode(PodSource):
 
     def pods(self) -> list[Pod]:
         """All of them, as of the last word of the API server. Waits for the first."""
+        self.follow_pods()
         self.wait()
         if self.node() is None:
             raise _unknown_node(self.server, self.name)
@@ -127,6 +151,15 @@ class WatchedNode(PodSource):
     def stale_reason(self) -> str | None:
         fault = self.fault
         return None if fault is None or self.silent_for < _SILENT else str(fault)
+
+    def _new_pods(self) -> Reflector[Pod]:
+        return Reflector(
+            self.server,
+            POD_RESOURCE,
+            on_node(self.name),
+            on_change=self._on_change,
+            timings=self._timings,
+        )
 
 
 def get_node(server: ApiClient, name: str) -> Node:

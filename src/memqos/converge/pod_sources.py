@@ -148,6 +148,38 @@ class _Answer(msgspec.Struct, frozen=True):
     items: tuple[Pod, ...] | None = None
 
 
+PODS_API_SOCKET: Final = "/var/lib/kubelet/pods-api/pods-api.sock"
+"""Where a kubelet with the default --root-dir serves it."""
+PODS_API: Final = "podsapi"
+"""What commands and the configuration call it."""
+
+
+def pods_api_socket(text: str) -> str | None:
+    """The socket that `podsapi` or `podsapi:PATH` names; None for any other text."""
+    name, _, path = text.partition(":")
+    return (path or PODS_API_SOCKET) if name == PODS_API else None
+
+
+class PodsApiPods(PodSource):
+    """The pods a kubelet lists on its PodsAPI, listed at each call."""
+
+    def __init__(self, socket: str = PODS_API_SOCKET) -> None:
+        self._socket = socket
+
+    def pods(self) -> list[Pod]:
+        from memqos.host.pods_api import PodsApiClient
+
+        return PodsApiClient(self._socket).list_pods()
+
+    def describe(self) -> str:
+        return describe_pods_api(self._socket)
+
+
+def describe_pods_api(socket: str) -> str:
+    """What a person would call the kubelet behind a socket."""
+    return f"the kubelet's PodsAPI at {socket}"
+
+
 def parse_pod_source(text: str, credentials: KubeletCredentials = NO_CREDENTIALS) -> PodSource:
     """The source a person means: a kubelet's URL, else a file or folder."""
     return KubeletPods(KubeletEndpoint(text, credentials)) if is_url(text) else FilePods([text])

@@ -1,12 +1,14 @@
 """gRPC calls over a unix socket, one after another: HTTP/2 by h2, without threads or an event loop.
 
 Calls that may block run in a forked process, where threads do not survive, and a runtime gets one
-call at a time.
+call at a time. A stream has a channel of its own.
 """
 
+import contextlib
 import socket
 import struct
 import time
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import h2.config
@@ -48,9 +50,11 @@ class Channel:
     Where the server was restarted since the last call, the channel connects again.
     """
 
-    def __init__(self, path: str, timeout: float) -> None:
+    def __init__(self, path: str, timeout: float, largest: int = _SIZE_LIMIT) -> None:
+        """`largest` bounds a message, in bytes."""
         self.path = path
         self.timeout = timeout
+        self._largest = largest
         self._socket: socket.socket | None = None
         self._http: h2.connection.H2Connection
         self._events: list[h2.events.Event] = []
@@ -79,6 +83,27 @@ class Channel:
                 hint="is the runtime up? Apply again when it is",
             ) from None
 
+    def stream(self, method: str, request: bytes, patience: Callable[[], float]) -> Iterator[bytes]:
+        """The messages of a server's stream as they arrive; errors as those of `call`.
+
+        `patience` is called before each wait, for the seconds that it may take.
+        """
+        try:
+            yield from self._stream(method, request, patience)
+        except TimeoutError:
+            raise Unreachable(f"{self.path}: no message in time") from None
+        except (OSError, h2.exceptions.ProtocolError) as error:
+            raise Unreachable(f"{self.path}: {getattr(error, 'strerror', None) or error}") from None
+        finally:
+            self.close()
+
+    def interrupt(self) -> None:
+        """End a stream that another thread waits for."""
+        connected = self._socket
+        if connected is not None:
+            with contextlib.suppress(OSError):  # the server, or the other thread, has closed it
+                connected.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close the connection; the next call connects again."""
         if self._socket is not None:
@@ -88,6 +113,26 @@ class Channel:
     def _call(self, method: str, request: bytes) -> bytes:
         deadline = time.monotonic() + self.timeout
         connected = self._socket or self._connect()
+        timeout = ("grpc-timeout", f"{int(self.timeout * 1000)}m")
+        stream = self._send_request(method, request, timeout)
+        answer = GrpcReply({}, bytearray())
+        while not self._has_ended(stream, answer, connected):
+            self._receive(connected, deadline - time.monotonic())
+        return _message(answer)
+
+    def _stream(
+        self, method: str, request: bytes, patience: Callable[[], float]
+    ) -> Iterator[bytes]:
+        connected = self._socket or self._connect()
+        stream = self._send_request(method, request)
+        answer = GrpcReply({}, bytearray())
+        while not self._has_ended(stream, answer, connected):
+            yield from _take_messages(answer.data, self._largest)
+            self._receive(connected, patience())
+        yield from _take_messages(answer.data, self._largest)
+        _check_status(answer.headers)
+
+    def _send_request(self, method: str, request: bytes, *headers: tuple[str, str]) -> int:
         stream = self._http.get_next_available_stream_id()
         self._http.send_headers(
             stream,
@@ -98,21 +143,20 @@ class Channel:
                 (":authority", "localhost"),
                 ("te", "trailers"),
                 ("content-type", "application/grpc"),
-                ("grpc-timeout", f"{int(self.timeout * 1000)}m"),
+                *headers,
             ],
         )
         self._http.send_data(stream, _PREFIX.pack(0, len(request)) + request, end_stream=True)
-        answer = GrpcReply({}, bytearray())
-        while not self._has_ended(stream, answer, connected):
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise TimeoutError
-            connected.settimeout(remaining)
-            received = connected.recv(_CHUNK)
-            if not received:
-                raise ConnectionResetError("the connection was closed")
-            self._events = self._http.receive_data(received)
-        return _message(answer)
+        return stream
+
+    def _receive(self, connected: socket.socket, seconds: float) -> None:
+        if seconds <= 0:
+            raise TimeoutError
+        connected.settimeout(seconds)
+        received = connected.recv(_CHUNK)
+        if not received:
+            raise ConnectionResetError("the connection was closed")
+        self._events = self._http.receive_data(received)
 
     def _connect(self) -> socket.socket:
         connected = socket.socket(socket.AF_UNIX)
@@ -136,7 +180,7 @@ class Channel:
                 answer.headers.update((str(name), str(value)) for name, value in event.headers)
             elif isinstance(event, h2.events.DataReceived):
                 answer.data.extend(event.data)
-                if len(answer.data) > _SIZE_LIMIT:
+                if len(answer.data) > self._largest + _PREFIX.size:
                     raise ConnectionError("the answer has no end")
                 self._http.acknowledge_received_data(event.flow_controlled_length, stream)
             elif isinstance(event, h2.events.StreamEnded):
@@ -148,18 +192,38 @@ class Channel:
         return ended
 
 
+def _take_messages(data: bytearray, largest: int) -> Iterator[bytes]:
+    """Cut all messages off that have arrived as a whole."""
+    while len(data) >= _PREFIX.size:
+        compressed, size = _PREFIX.unpack_from(data)
+        if compressed or size > largest:
+            raise ConnectionError(
+                "a message is compressed" if compressed else f"a message of {size} bytes"
+            )
+        end = _PREFIX.size + size
+        if len(data) < end:
+            return
+        message = bytes(data[_PREFIX.size : end])
+        del data[:end]
+        yield message
+
+
 def _message(answer: GrpcReply) -> bytes:
-    code = answer.headers.get("grpc-status")
+    _check_status(answer.headers)
+    data = bytes(answer.data)
+    if len(data) < _PREFIX.size or _PREFIX.unpack_from(data)[0]:
+        raise ConnectionError("the answer is not one plain message")
+    return data[_PREFIX.size : _PREFIX.size + _PREFIX.unpack_from(data)[1]]
+
+
+def _check_status(headers: dict[str, str]) -> None:
+    code = headers.get("grpc-status")
     if code is None:
         raise ConnectionError("this is no gRPC server")
-    message = answer.headers.get("grpc-message", "")
+    message = headers.get("grpc-message", "")
     if code == _DEADLINE_EXCEEDED:
         raise TimeoutError
     if code in _UNAVAILABLE:
         raise ConnectionError(message or "unavailable")
     if code != _OK:
         raise GrpcError(code, message)
-    data = bytes(answer.data)
-    if len(data) < _PREFIX.size or _PREFIX.unpack_from(data)[0]:
-        raise ConnectionError("the answer is not one plain message")
-    return data[_PREFIX.size : _PREFIX.size + _PREFIX.unpack_from(data)[1]]

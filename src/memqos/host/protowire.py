@@ -54,7 +54,7 @@ def decode_message(message: Message, data: bytes) -> dict[str, Any]:
     """The values of the fields that a message has."""
     by_number = {field.number: (name, field.kind) for name, field in message.items()}
     values: dict[str, Any] = {}
-    for number, value in _fields(data):
+    for number, value in wire_fields(data):
         if number in by_number:
             name, kind = by_number[number]
             _store_field(values, name, kind, value)
@@ -101,7 +101,8 @@ def _store_field(
         values[name] = decode_message(kind, value)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def wire_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message as they come: the number of each, and its value undecoded."""
     position = 0
     while position < len(data):
         tag, position = _read_varint(data, position)

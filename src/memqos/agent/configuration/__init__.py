@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from memqos.converge.journal import JOURNAL_FOLDER
+from memqos.converge.pod_sources import PODS_API_SOCKET
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.kube.pod import Pod
 from memqos.kube.selector import Namespace, Selector
@@ -19,6 +20,7 @@ AGENT_KIND: Final = "AgentConfiguration"
 
 AgentMode = Literal["observe", "enforce"]
 LogFormat = Literal["text", "json"]
+PodOrigin = Literal["auto", "podsapi", "kubelet", "cluster", "files"]
 
 _ONE_LINE: Final = r"^[^\x00-\x1f]+$"
 _DURATION: Final = {"duration": True}
@@ -50,8 +52,15 @@ class ConfigSection(
 
 
 class PodSourceConfig(ConfigSection, frozen=True, kw_only=True):
-    """Where the node's pods come from: files, the kubelet's own endpoint, or the API server."""
+    """Where the node's pods come from: the kubelet, the API server, or files."""
 
+    source: Annotated[
+        PodOrigin | None,
+        _description(
+            "auto: the kubelet's PodsAPI where its socket answers, then the kubelet's endpoint if "
+            "its address is given, then the API server. By default what the other fields say."
+        ),
+    ] = None
     files: Annotated[
         tuple[FilePath, ...],
         _description("Files and folders of manifests; none where a kubelet is asked."),
@@ -80,6 +89,19 @@ class PodSourceConfig(ConfigSection, frozen=True, kw_only=True):
         OneLineText | None,
         _description("The name the cluster knows this node by.  [default: the hostname]"),
     ] = None
+    socket: Annotated[
+        FilePath | None,
+        _description(f"The socket of the kubelet's PodsAPI.  [default: {PODS_API_SOCKET}]"),
+    ] = None
+
+    @property
+    def origin(self) -> PodOrigin:
+        """The source; where it is not named, the one whose own fields are given."""
+        if self.source is not None:
+            return self.source
+        if self.cluster:
+            return "cluster"
+        return "files" if self.kubelet is None else "kubelet"
 
 
 class RampConfig(ConfigSection, frozen=True):

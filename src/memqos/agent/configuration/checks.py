@@ -43,6 +43,8 @@ class GivenValue(NamedTuple):
 
 GivenValues = dict[ConfigPath, GivenValue]
 
+_SOURCE: Final[ConfigPath] = ("pods", "source")
+_SOCKET: Final[ConfigPath] = ("pods", "socket")
 _FILES: Final[ConfigPath] = ("pods", "files")
 _KUBELET: Final[ConfigPath] = ("pods", "kubelet")
 _CLUSTER: Final[ConfigPath] = ("pods", "cluster")
@@ -56,8 +58,43 @@ _CREDENTIALS: Final[dict[str, ConfigPath]] = {
 }
 
 
+_FIELDS_OF_SOURCE: Final[dict[str, tuple[ConfigPath, ...]]] = {
+    "auto": (_KUBELET, *_CREDENTIALS.values(), _SOCKET),
+    "podsapi": (_SOCKET,),
+    "kubelet": (_KUBELET, *_CREDENTIALS.values()),
+    "cluster": (_CLUSTER,),
+    "files": (_FILES,),
+}
+"""The fields that go with each value of pods.source; the name of the node goes with all."""
+
+
 def resolve_pod_source(settings: GivenValues) -> GivenValues:
     """The settings with one source of pods: a later one takes the place of an earlier one."""
+    source = settings.get(_SOURCE)
+    if source is None:
+        return _resolve_unnamed_source(settings)
+    all_fields = {path for fields in _FIELDS_OF_SOURCE.values() for path in fields}
+    others = [_FILES, _KUBELET, *([_CLUSTER] if _cluster(settings) else [])]
+    if any(settings[path].rank > source.rank for path in others if path in settings):
+        return _resolve_unnamed_source(
+            {
+                path: given
+                for path, given in settings.items()
+                if path not in {_SOURCE, *all_fields} or given.rank > source.rank
+            }
+        )
+    idle = all_fields - set(_FIELDS_OF_SOURCE[source.value])
+    kept = {
+        path: given
+        for path, given in settings.items()
+        if path not in idle or given.rank >= source.rank
+    }
+    if source.value == "cluster":
+        kept[_CLUSTER] = source._replace(value=True)
+    return kept if source.value == "files" else {_FILES: source._replace(value=()), **kept}
+
+
+def _resolve_unnamed_source(settings: GivenValues) -> GivenValues:
     files, asked = settings.get(_FILES), settings.get(_KUBELET) or _cluster(settings)
     if asked is None:
         return settings
@@ -162,21 +199,55 @@ def _numa(settings: GivenValues) -> Iterator[InputError]:
 
 
 def _pod_source(settings: GivenValues) -> Iterator[InputError]:
+    source = settings.get(_SOURCE)
+    yield from _unnamed_source(settings) if source is None else _named_source(settings, source)
+    yield from _kubelet_credentials(settings)
+
+
+def _named_source(settings: GivenValues, source: GivenValue) -> Iterator[InputError]:
+    """What pods.source leaves without a meaning, and what it lacks."""
+    fields = _FIELDS_OF_SOURCE[source.value]
+    for path in (_FILES, _KUBELET, _CLUSTER, _SOCKET):
+        given = settings.get(path)
+        if given is not None and given.value and path not in fields:
+            yield given.refuse(f"has no meaning where pods.source is {source.value}", "keep one")
+    node_name, files = settings.get(_NODE_NAME), settings.get(_FILES)
+    if source.value not in ("auto", "cluster"):
+        yield from _idle_node_name(node_name)
+    if source.value == "kubelet" and _KUBELET not in settings:
+        yield source.refuse("the kubelet's address is missing", "give it in pods.kubelet")
+    if source.value == "files" and files is not None and not files.value:
+        yield files.refuse("no pods would be known", "name a file or a folder")
+
+
+def _unnamed_source(settings: GivenValues) -> Iterator[InputError]:
     files, kubelet, cluster = settings.get(_FILES), settings.get(_KUBELET), _cluster(settings)
-    node_name = settings.get(_NODE_NAME)
-    if cluster is None and node_name is not None and node_name.rank != BY_VARIABLE:
-        yield node_name.refuse("is for a cluster, and none is asked", "set pods.cluster")
+    socket = settings.get(_SOCKET)
+    if socket is not None:
+        yield socket.refuse("is for the PodsAPI, which is not the source", "set pods.source")
+    if cluster is None:
+        yield from _idle_node_name(settings.get(_NODE_NAME))
     if cluster is not None and (kubelet is not None or (files is not None and files.value)):
         yield cluster.refuse("pods come from files, the kubelet or the cluster", "keep one")
+    if kubelet is not None and files is not None and files.value:
+        yield kubelet.refuse("pods come from files or from the kubelet", "keep one of the two")
+    if kubelet is None and cluster is None and files is not None and not files.value:
+        yield files.refuse("no pods would be known", "name a file, a folder or a kubelet")
+
+
+def _idle_node_name(node_name: GivenValue | None) -> Iterator[InputError]:
+    # A DaemonSet sets the variable, whatever the source.
+    if node_name is not None and node_name.rank != BY_VARIABLE:
+        yield node_name.refuse("is for a cluster, and none is asked", "set pods.cluster")
+
+
+def _kubelet_credentials(settings: GivenValues) -> Iterator[InputError]:
+    kubelet = settings.get(_KUBELET)
     given = {name: settings[path] for name, path in _CREDENTIALS.items() if path in settings}
     if kubelet is None:
-        if cluster is None and files is not None and not files.value:
-            yield files.refuse("no pods would be known", "name a file, a folder or a kubelet")
         for credential in given.values():
             yield credential.refuse("is for a kubelet, and none is asked", "give its address")
         return
-    if files is not None and files.value:
-        yield kubelet.refuse("pods come from files or from the kubelet", "keep one of the two")
     if "client_key" in given and "client_cert" not in given:
         yield given["client_key"].refuse("a key without its certificate", "give clientCert too")
     try:
@@ -193,9 +264,10 @@ def _addresses(settings: GivenValues) -> Iterator[InputError]:
             parse_listen_address(listen.value)
         except InputError as error:
             yield listen.refuse(error.what, error.hint)
-    state = settings.get(("stateSocket",))
-    if state is not None and len(state.value.encode("utf-8", "replace")) > _LONGEST_SOCKET:
-        yield state.refuse(f"longer than {_LONGEST_SOCKET} bytes", "choose a shorter path")
+    for path in (("stateSocket",), _SOCKET):
+        socket = settings.get(path)
+        if socket is not None and len(socket.value.encode("utf-8", "replace")) > _LONGEST_SOCKET:
+            yield socket.refuse(f"longer than {_LONGEST_SOCKET} bytes", "choose a shorter path")
 
 
 _Check = Callable[[GivenValues], Iterator[InputError]]
