@@ -66,7 +66,7 @@ class Node(RuleBasedStateMachine):
     )
     def restart_kubelet(self, settings: Settings | None, shows: bool, lags: float) -> None:
         # One that begins to reserve, and that nothing shows, is known by its first count alone.
-        self.bed.restart_visible = shows or settings is not None
+        self.bed.restart_visible = shows or (settings is not None and settings.gate)
         # Of a downgrade only the Node tells: until then it is planned by the newer rules.
         is_older = settings is not None and settings.minor < int(self.bed.version.split(".")[1])
         self.bed.node_lags = 0.0 if is_older else lags
