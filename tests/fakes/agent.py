@@ -37,10 +37,21 @@ LEVELS: Final = (KUBEPODS, f"{KUBEPODS}/burstable", f"{KUBEPODS}/besteffort")
 KUBELET: Final = """
 kind: KubeletConfiguration
 apiVersion: kubelet.config.k8s.io/v1beta1
+featureGates: {MemoryQoS: false}
+"""
+RESERVING_KUBELET: Final = """
+kind: KubeletConfiguration
+apiVersion: kubelet.config.k8s.io/v1beta1
 featureGates: {MemoryQoS: true}
 memoryReservationPolicy: TieredReservation
 memoryThrottlingFactor: 0.5
 """
+OWN: Final[dict[str, Any]] = {
+    "gates": {"MemoryQoS": True},
+    "policy": "TieredReservation",
+    "factor": 0.5,
+}
+"""What an agent is configured with where it protects pods whatever the kubelet does."""
 PROC: Final = {
     "meminfo": f"MemTotal: {MEMORY // 1024} kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
     "mounts": "",
@@ -236,7 +247,8 @@ class SteppedNode:
 
     def start(self, **options: Any) -> None:
         """Start an agent, as after a crash."""
-        options = {"release": "1.38", "mode": "enforce", "jitter": 0.0, **options}
+        own = OWN if options.get("release", "1.38") is not None else {}
+        options = {"release": "1.38", "mode": "enforce", "jitter": 0.0, **own, **options}
         self.configuration = AgentConfiguration(
             cgroup_root=self.kernel.root, journal=str(self.folder / "run"), **options
         )

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.fakes.agent import LEVELS, a_pod, container_paths, pod_path
-from tests.fakes.beside_kubelet import ABOVE, OWN
+from tests.fakes.agent import LEVELS, OWN, a_pod, container_paths, pod_path
+from tests.fakes.beside_kubelet import ABOVE
 from tests.fakes.kubelet_answers import NodeWithRealSources
 from tests.fakes.node import memory_folder
 from tests.fakes.scripted_kubelet import HIGH, LOW, MIN, TIERED, Settings

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes.agent import KUBEPODS, LEVELS, MI, Delayed, a_pod, container_paths
-from tests.fakes.beside_kubelet import ABOVE, OWN, STEP, NodeWithKubelet
+from tests.fakes.agent import KUBEPODS, LEVELS, MI, OWN, Delayed, a_pod, container_paths
+from tests.fakes.beside_kubelet import ABOVE, STEP, NodeWithKubelet
 from tests.fakes.kubelet_answers import NodeWithRealSources
 from tests.fakes.node import memory_folder
 from tests.fakes.scripted_kubelet import STARTING, TIERED, Settings

@@ -12,6 +12,7 @@ from tests.fakes.agent import (
     LEVELS,
     MEMORY,
     MI,
+    RESERVING_KUBELET,
     SteppedNode,
     Threaded,
     a_pod,
@@ -79,7 +80,7 @@ def test_a_cluster_takes_the_place_of_the_default_folder(tmp_path: Path) -> None
 
 GI = 1 << 30
 FACTOR = 0.5
-RESERVED = KUBELET + "kubeReserved: {memory: 256Mi}\nevictionHard: {memory.available: 100Mi}\n"
+RESERVED = "kubeReserved: {memory: 256Mi}\nevictionHard: {memory.available: 100Mi}\n"
 
 
 def a_node(allocatable: str, version: str = "v1.38.0", **more: Any) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def unlimited() -> dict[str, Any]:
 class Reserving(SteppedNode):
     """A node whose kubelet keeps memory back."""
 
-    kubelet = RESERVED
+    kubelet = RESERVING_KUBELET + RESERVED
 
 
 class ThreadedReserving(Threaded, Reserving):
@@ -171,7 +172,10 @@ class TestTheNode:
         said = node.bed.log_events("the Node leaves 3Gi to pods")
         assert "where the kubelet's configuration would leave 3.75Gi" in said[0].what
 
-    def test_and_the_file_where_it_does_not(self, folder: Path, server: FakeApiServer) -> None:
+    def test_and_the_file_where_it_does_not(
+        self, folder: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Reserving, "kubelet", KUBELET + RESERVED)
         node = Node(folder, server, {"metadata": {"name": "node"}}, release="1.38")
         assert node.high() == expected(MEMORY - 256 * MI)
 

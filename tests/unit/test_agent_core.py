@@ -217,11 +217,6 @@ class TestWhomItReaches:
 
     def test_a_release_without_policies_can_be_opted_out_of_too(self, folder: Path) -> None:
         bed = SteppedNode(folder, release="1.32", gates={"MemoryQoS": True})
-        (folder / "kubelet" / "config.yaml").write_text(
-            "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
-            "featureGates: {MemoryQoS: true}\n"
-        )
-        bed.reload()
         pods = [
             bed.run_pod(a_pod("u1", annotations={"memqos.io/reservation": "None"})),
             bed.run_pod(a_pod("u2")),
@@ -523,14 +518,17 @@ class TestItsLife:
         assert (bed.mi(container, LOW), bed.mi(container, HIGH)) == (0, 128)
         assert bed.mi(KUBEPODS, LOW) == 0
 
-    def test_another_configuration_of_the_kubelet_is_followed(self, bed: SteppedNode) -> None:
-        pod = bed.run_pod(a_pod("u1"))
+    def test_another_configuration_of_the_kubelet_is_followed(self, folder: Path) -> None:
+        bed = SteppedNode(folder, "kubeReserved: {memory: 1Gi}\n")
+        pod = a_pod("u1")
+        pod["spec"]["containers"][0]["resources"]["limits"] = {}
+        bed.run_pod(pod)
         bed.settle()
         config = bed.folder / "kubelet" / "config.yaml"
-        config.write_text(config.read_text().replace("0.5", "0.25"))
+        config.write_text(config.read_text().replace("1Gi", "2Gi"))
         bed.wait(61)
-        assert bed.mi(container_paths(pod)[0], HIGH) == 80
+        assert bed.mi(container_paths(pod)[0], HIGH) == 64 + (2048 - 64) / 2
         config.write_text("kind: [")
         bed.wait(61)
-        assert bed.mi(container_paths(pod)[0], HIGH) == 80
+        assert bed.mi(container_paths(pod)[0], HIGH) == 64 + (2048 - 64) / 2
         assert "cannot be used" in (bed.core.planner.node_settings.doubt or "")

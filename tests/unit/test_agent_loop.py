@@ -550,6 +550,9 @@ class Command:
             "listen": "127.0.0.1:0",
             "state-socket": folder / "state.sock",
             "release": "1.38",
+            "gate": "MemoryQoS=true",
+            "policy": "TieredReservation",
+            "factor": "0.5",
             "log-format": "json",
         }.items():
             self.arguments += [f"--{name}", str(value)]
