@@ -31,7 +31,7 @@ class NodeWithRealSources(NodeWithKubelet):
         self.answered: list[tuple[float, float]] = []
         """When the kubelet was asked for what it told, and when the answer came."""
         self.manner: Literal["answers", "refuses", "is silent"] = "answers"
-        monkeypatch.setattr(running_kubelet, "ask_kubelet", self._ask)
+        monkeypatch.setattr(running_kubelet, "query_kubelet", self._ask)
         super().__init__(folder, settings, **options)
 
     def prepare(self) -> None:
@@ -74,7 +74,7 @@ class NodeWithRealSources(NodeWithKubelet):
         self, _endpoint: object, *, version: bool = True, configuration: bool = True
     ) -> EndpointFacts:
         if self.manner == "is silent" or self.now < self.answers_at:
-            return EndpointFacts(notes=("nothing listens there",), is_silent=True)
+            return EndpointFacts(notes=("nothing listens there",), is_unreachable=True)
         if self.manner == "refuses":
             return EndpointFacts(notes=("whoever asks may not read /configz (403)",))
         self.answered.append((self.now, self.now + self.asker.seconds))

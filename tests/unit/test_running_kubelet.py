@@ -295,9 +295,9 @@ class TestSources:
 
         def ask(_endpoint: object, **_parts: bool) -> EndpointFacts:
             asked.append(now[0])
-            return EndpointFacts(is_silent=True)
+            return EndpointFacts(is_unreachable=True)
 
-        monkeypatch.setattr(running_kubelet, "ask_kubelet", ask)
+        monkeypatch.setattr(running_kubelet, "query_kubelet", ask)
         sources = KubeletSources(roots(tmp_path), lambda: now[0])
         endpoint = KubeletEndpoint("https://127.0.0.1:10250")
         for _ in range(9):

@@ -175,7 +175,7 @@ class TestTaking:
     def test_a_machine_without_a_kubelet_has_a_snapshot_too(self, tmp_path: Path) -> None:
         empty = Roots(*[f"{tmp_path}/{name}" for name in "abcd"])
         snapshot = take_snapshot(
-            parse_pod_source("http://127.0.0.1:1"), may_be_silent=True, roots=empty
+            parse_pod_source("http://127.0.0.1:1"), may_be_unreachable=True, roots=empty
         )
         assert (snapshot.running, snapshot.cgroups, snapshot.processes) == ((), {}, {})
         text = "\n".join(snapshot.notes)

@@ -142,7 +142,7 @@ class FlightRecorder:
         self._note(
             change.path,
             WriteRecord(
-                at, change.file, change.old, change.new, reason.rule, truncate_text(reason.says)
+                at, change.file, change.old, change.new, reason.rule, truncate_text(reason.text)
             ),
         )
 
@@ -239,7 +239,7 @@ def _rule_in_place(setting: Setting, reading: MemoryReading) -> list[FlightRecor
     value = "max" if reading.high is None else str(reading.high)
     if as_stored("memory.high", setting.value, os.sysconf("SC_PAGE_SIZE")) != value:
         return []
-    says = truncate_text(setting.rule.says)
+    says = truncate_text(setting.rule.text)
     return [WriteRecord(reading.at, "memory.high", value, value, setting.rule.id, says)]
 
 

@@ -13,7 +13,7 @@ from memqos.converge.pod_sources import (
     LabelledPods,
     PodSource,
 )
-from memqos.converge.running_kubelet import Submit, ask_at_once
+from memqos.converge.running_kubelet import Submit, run_at_once
 from memqos.errors import MemqosError, Unreachable
 from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
 from memqos.host.owner_discovery import discover_owners
@@ -76,7 +76,7 @@ def agent_pod_source(
     source: PodSourceConfig,
     list_running: Callable[[], ContainersByRuntime] = dict,
     on_change: Callable[[], None] | None = None,
-    submit: Submit = ask_at_once,
+    submit: Submit = run_at_once,
 ) -> PodSource:
     """Where the pods come from; `list_running` lists the running containers, for bare manifests.
 

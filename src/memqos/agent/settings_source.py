@@ -15,7 +15,7 @@ from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.pod_intent import AgentSettings
 from memqos.agent.core.report import LogSeverity
 from memqos.converge.observation import driver_in_tree
-from memqos.converge.running_kubelet import KubeletFacts, KubeletSources, Submit, ask_at_once
+from memqos.converge.running_kubelet import KubeletFacts, KubeletSources, Submit, run_at_once
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kubelet import KubeletEndpoint
@@ -47,7 +47,7 @@ class SettingsSource:
         fs: CgroupFs,
         roots: Roots,
         clock: Callable[[], float] = time.monotonic,
-        submit: Submit = ask_at_once,
+        submit: Submit = run_at_once,
     ) -> None:
         self._clock = clock
         self._fs = fs

@@ -238,7 +238,7 @@ def _files(
                 "desired": as_stored(file, setting.value, page_size),
                 "actual": actual.get(file),
                 "rule": because.rule,
-                "because": because.says,
+                "because": because.text,
                 "steps": because.steps,
                 "source": because.source,
             },
