@@ -27,7 +27,7 @@ from memqos.host.backoff import (
 )
 from memqos.kube.pod import Pod
 
-QUICK = WatchTimings(watch=(2, 3), silence=0.3, short=0.05, slowness=0.01)
+QUICK = WatchTimings(watch=(2, 3), read_timeout=0.3, short=0.05, slowness=0.01)
 LARGEST = 1 << 20
 Copy = dict[tuple[str, str], Pod]
 
@@ -38,10 +38,10 @@ def server() -> Iterator[FakeApiServer]:
         yield served
 
 
-def client(server: FakeApiServer, silence: float = 5.0) -> ApiClient:
+def client(server: FakeApiServer, read_timeout: float = 5.0) -> ApiClient:
     return ApiClient(
         ClusterAccess(Cluster(server=server.url), User(), "a test"),
-        silence=silence,
+        read_timeout=read_timeout,
         sleep=lambda _: None,
     )
 
@@ -206,7 +206,7 @@ class TestBadDays:
     @pytest.mark.parametrize("fault", Faults._fields)
     def test_nothing_is_missed(self, server: FakeApiServer, fault: str) -> None:
         server.faults = Faults(**{fault: 0.2})
-        pace = WatchTimings(watch=(1, 1), silence=0.05, short=0.0, slowness=0.01)
+        pace = WatchTimings(watch=(1, 1), read_timeout=0.05, short=0.0, slowness=0.01)
         with watching(server, pace=pace, page=10) as watch:
             for number in range(40):
                 server.pods.put(pod(f"p{number}"))
@@ -281,7 +281,7 @@ class TestBadDays:
     def test_a_connection_that_is_gone_without_a_word_is_noticed(
         self, server: FakeApiServer
     ) -> None:
-        pace = WatchTimings(watch=(0, 0), silence=0.2, short=0.0, slowness=0.01)
+        pace = WatchTimings(watch=(0, 0), read_timeout=0.2, short=0.0, slowness=0.01)
         with watching(server, pace=pace) as watch:
             watch.wait(PATIENCE)
             server.faults = Faults(silent=1.0)
@@ -299,7 +299,7 @@ class TestBadDays:
         try:
             eventually("it is missed", lambda: "nothing listens" in str(watch.fault))
             assert names(watch) == ["web"]
-            assert watch.silent_for > 0
+            assert watch.stale_for > 0
         finally:
             watch.stop()
 
@@ -320,7 +320,7 @@ class TestBadDays:
     ) -> None:
         for number in range(5):
             server.pods.put(pod(f"p{number}"))
-        pace = WatchTimings(watch=(0, 0), silence=0.1, short=0.0, relist=0.0, slowness=0.01)
+        pace = WatchTimings(watch=(0, 0), read_timeout=0.1, short=0.0, relist=0.0, slowness=0.01)
         with watching(server, pace=pace) as watch:
             watch.wait(PATIENCE)
             with server.turn:
@@ -355,7 +355,7 @@ class TestBadDays:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
             asked = ApiClient(
-                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE
+                ClusterAccess(Cluster(server=url), User(), "a test"), read_timeout=PATIENCE
             )
             watch = Reflector(asked, POD_RESOURCE)
             watch.start()
@@ -406,7 +406,7 @@ class TestBadDays:
     def test_a_watch_is_ended_even_if_it_goes_on_talking(self, server: FakeApiServer) -> None:
         server.bookmarks = 0.01
         # 0 is no bound of time for the server, which tells a bookmark at every look.
-        pace = WatchTimings(watch=(0, 0), silence=0.3, short=0.0)
+        pace = WatchTimings(watch=(0, 0), read_timeout=0.3, short=0.0)
         with watching(server, pace=pace) as watch:
             eventually("it is ended", lambda: "does not end within 0.6 s" in str(watch.fault))
             eventually("it goes on", lambda: watch.fault is None)
@@ -484,7 +484,7 @@ def test_after_any_number_of_lives_and_faults_the_copy_is_the_servers(
     def is_the_servers() -> bool:
         return watch.is_synced and copy_of(watch) == expected(server)
 
-    pace = WatchTimings(watch=(0, 1), silence=0.1, short=0.0, slowness=0.002)
+    pace = WatchTimings(watch=(0, 1), read_timeout=0.1, short=0.0, slowness=0.002)
     with watching(server, on_change=look, pace=pace, page=50) as watch:
         live_through(server, random.Random(seed))
         server.faults = Faults()

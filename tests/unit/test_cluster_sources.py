@@ -16,7 +16,7 @@ from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 from memqos.host.apiserver.reflector import WatchTimings
 from memqos.kube.node import Node
 
-QUICK = WatchTimings(watch=(2, 3), silence=0.3, short=0.0, slowness=0.01)
+QUICK = WatchTimings(watch=(2, 3), read_timeout=0.3, short=0.0, slowness=0.01)
 
 
 @pytest.fixture
@@ -26,7 +26,9 @@ def server() -> Iterator[FakeApiServer]:
 
 
 def client(server: FakeApiServer) -> ApiClient:
-    return ApiClient(ClusterAccess(Cluster(server=server.url), User(), "a test"), silence=PATIENCE)
+    return ApiClient(
+        ClusterAccess(Cluster(server=server.url), User(), "a test"), read_timeout=PATIENCE
+    )
 
 
 def node(name: str = "node-1", memory: str = "7Gi") -> dict[str, Any]:

@@ -43,7 +43,9 @@ def happening(uid: str = "u", reason: EventReason = "MemoryProtected", note: str
 
 
 def client(server: FakeApiServer) -> ApiClient:
-    return ApiClient(ClusterAccess(Cluster(server=server.url), User(), "a test"), silence=PATIENCE)
+    return ApiClient(
+        ClusterAccess(Cluster(server=server.url), User(), "a test"), read_timeout=PATIENCE
+    )
 
 
 class TestBook:
@@ -373,7 +375,7 @@ class TestPoster:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
             asked = ApiClient(
-                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE
+                ClusterAccess(Cluster(server=url), User(), "a test"), read_timeout=PATIENCE
             )
             poster = EventPoster(asked, "n")
             poster.start()

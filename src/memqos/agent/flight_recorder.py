@@ -239,8 +239,8 @@ def _rule_in_place(setting: Setting, reading: MemoryReading) -> list[FlightRecor
     value = "max" if reading.high is None else str(reading.high)
     if as_stored("memory.high", setting.value, os.sysconf("SC_PAGE_SIZE")) != value:
         return []
-    says = truncate_text(setting.rule.text)
-    return [WriteRecord(reading.at, "memory.high", value, value, setting.rule.id, says)]
+    text = truncate_text(setting.rule.text)
+    return [WriteRecord(reading.at, "memory.high", value, value, setting.rule.id, text)]
 
 
 def guard_record(decision: GuardDecision, old: int | None, steps: int, at: int) -> GuardRecord:

@@ -387,7 +387,9 @@ class TestPlugins:
         self, secure: FakeApiServer, identity: TlsFiles, user: User, folder: Path, **cluster: Any
     ) -> ApiClient:
         there = Cluster(server=secure.url, certificate_authority=str(identity.cert), **cluster)
-        return ApiClient(ClusterAccess(there, user, "a test", folder=str(folder)), silence=PATIENCE)
+        return ApiClient(
+            ClusterAccess(there, user, "a test", folder=str(folder)), read_timeout=PATIENCE
+        )
 
     def runs(self, folder: Path) -> int:
         return len((folder / "ran").read_text().splitlines())

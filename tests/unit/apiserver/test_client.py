@@ -250,7 +250,9 @@ class TestBounds:
     ) -> None:
         with dripping(head, drop) as url:
             api = ApiClient(
-                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE, longest=0.3
+                ClusterAccess(Cluster(server=url), User(), "a test"),
+                read_timeout=PATIENCE,
+                longest=0.3,
             )
 
             def read() -> None:
@@ -264,7 +266,9 @@ class TestBounds:
     def test_so_has_a_refusal_that_drips(self) -> None:
         with dripping(b"HTTP/1.1 400 No\r\nContent-Length: 99999999\r\n\r\n", b"x") as url:
             api = ApiClient(
-                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE, longest=0.3
+                ClusterAccess(Cluster(server=url), User(), "a test"),
+                read_timeout=PATIENCE,
+                longest=0.3,
             )
             text = refusal(lambda: list_objects(api, POD_RESOURCE))
         # Where even the head took so long, it is none.
@@ -275,7 +279,9 @@ class TestBounds:
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n"
         with dripping(head, b" ", identity) as url:
             cluster = Cluster(server=url, certificate_authority=str(identity.cert))
-            api = ApiClient(ClusterAccess(cluster, User(), "a test"), silence=PATIENCE, longest=0.3)
+            api = ApiClient(
+                ClusterAccess(cluster, User(), "a test"), read_timeout=PATIENCE, longest=0.3
+            )
             assert "the answer does not end within 0.3 s" in refusal(
                 lambda: list_objects(api, POD_RESOURCE)
             )
@@ -314,7 +320,8 @@ class TestBounds:
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             api = ApiClient(
-                ClusterAccess(Cluster(server=url), User(token_file="/none"), "a test"), silence=5
+                ClusterAccess(Cluster(server=url), User(token_file="/none"), "a test"),
+                read_timeout=5,
             )
             assert "it does not know who asks (401)" in refusal(
                 lambda: list_objects(api, POD_RESOURCE)
@@ -396,7 +403,7 @@ class TestRefusals:
     def test_silence_has_an_end(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            api = ApiClient(ClusterAccess(Cluster(server=url), User(), "a test"), silence=0.2)
+            api = ApiClient(ClusterAccess(Cluster(server=url), User(), "a test"), read_timeout=0.2)
             assert "no answer within 0.2 s" in refusal(lambda: list_objects(api, POD_RESOURCE))
 
     @pytest.mark.parametrize(
@@ -414,7 +421,9 @@ class TestRefusals:
             thread = threading.Thread(target=answer)
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            api = ApiClient(ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE)
+            api = ApiClient(
+                ClusterAccess(Cluster(server=url), User(), "a test"), read_timeout=PATIENCE
+            )
             with pytest.raises(Unreachable, match="broke off"):
                 list_objects(api, POD_RESOURCE)
             thread.join()

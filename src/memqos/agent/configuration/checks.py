@@ -58,18 +58,18 @@ _CREDENTIALS: Final[dict[str, ConfigPath]] = {
 
 def resolve_pod_source(settings: GivenValues) -> GivenValues:
     """The settings with one source of pods: a later one takes the place of an earlier one."""
-    files, asked = settings.get(_FILES), settings.get(_KUBELET) or _cluster(settings)
-    if asked is None:
+    files, endpoint = settings.get(_FILES), settings.get(_KUBELET) or _cluster(settings)
+    if endpoint is None:
         return settings
-    if files is None or asked.rank > files.rank:
-        return {**settings, _FILES: asked._replace(value=())}
-    if asked.rank == files.rank:
+    if files is None or endpoint.rank > files.rank:
+        return {**settings, _FILES: endpoint._replace(value=())}
+    if endpoint.rank == files.rank:
         return settings
-    asking = (_KUBELET, _CLUSTER, *_CREDENTIALS.values())
+    endpoint_fields = (_KUBELET, _CLUSTER, *_CREDENTIALS.values())
     return {
         path: given
         for path, given in settings.items()
-        if path not in asking or given.rank >= files.rank
+        if path not in endpoint_fields or given.rank >= files.rank
     }
 
 
