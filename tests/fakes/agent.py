@@ -163,12 +163,12 @@ class FakePodSource(PodSource):
 
     def __init__(self) -> None:
         self.manifests: dict[str, dict[str, Any]] = {}
-        self.asked = 0
+        self.fetches = 0
         self.failure: Exception | None = None
         self._decoded: dict[str, tuple[dict[str, Any], Pod]] = {}
 
     def pods(self) -> list[Pod]:
-        self.asked += 1
+        self.fetches += 1
         if self.failure is not None:
             raise self.failure
         return [self._pod(uid, manifest) for uid, manifest in self.manifests.items()]
@@ -377,6 +377,6 @@ class Threaded(SteppedNode):
         return new_kubelet_executor()
 
 
-def asking_threads() -> list[threading.Thread]:
+def kubelet_threads() -> list[threading.Thread]:
     """The threads that ask kubelets, or wait to."""
     return [each for each in threading.enumerate() if each.name.startswith("memqos-kubelet")]

@@ -268,7 +268,7 @@ class TestWhatAKubeletTells:
 
     def test_is_no_confirmation_where_it_cannot_be_used(self, node: NodeWithRealSources) -> None:
         node.restart(NONE)
-        node.configuration_told = node.configuration_told.replace("Factor: 0.5", "Factor: 7")
+        node.configz = node.configz.replace("Factor: 0.5", "Factor: 7")
         node.wait(600)
         assert above(node) == [0, 0, 0, 0]
         assert self.raised(node) == []

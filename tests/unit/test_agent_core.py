@@ -321,10 +321,10 @@ class TestWork:
         for number in range(50):
             bed.run_pod(a_pod(f"u{number}"))
         before = bed.core.report.reconcile_seconds["event"].count
-        bed.pods.asked = 0
+        bed.pods.fetches = 0
         bed.settle()
         assert bed.core.report.reconcile_seconds["event"].count - before == 1
-        assert bed.pods.asked == 1
+        assert bed.pods.fetches == 1
         assert bed.mi(KUBEPODS, LOW) == 50 * 64
 
     def test_pods_that_have_not_changed_are_not_planned_again(self, bed: SteppedNode) -> None:

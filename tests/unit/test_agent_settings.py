@@ -104,8 +104,8 @@ class TestAGuess:
         assert why is not None
         assert why.startswith("nothing is written: the version of the running kubelet is not known")
         assert node.known() == 0
-        (said,) = node.bed.log_events("nothing is written")
-        assert said.severity == "warning"
+        (message,) = node.bed.log_events("nothing is written")
+        assert message.severity == "warning"
         assert agent_state(view_of(node.bed), node.bed.now)["doubt"] in why
         assert node.bed.core.pending  # what would be written is shown all the same
 
@@ -208,8 +208,8 @@ class TestAGuess:
     def test_is_only_mentioned_by_an_agent_that_observes(self, folder: Path, program: Path) -> None:
         node = Node(folder, program, mode="observe")
         assert node.ready() is None
-        (said,) = node.bed.log_events("nothing would be written")
-        assert said.severity == "info"
+        (message,) = node.bed.log_events("nothing would be written")
+        assert message.severity == "info"
 
 
 class TestAStatedRelease:
@@ -332,7 +332,7 @@ class TestPodsOfAKubelet:
         return bed
 
     def pod_requests(self, kubelet: FakeKubelet) -> int:
-        return [path for path, _ in kubelet.asked].count("/pods")
+        return [path for path, _ in kubelet.request_log].count("/pods")
 
     def test_are_a_resync_when_they_are_first_told(
         self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch

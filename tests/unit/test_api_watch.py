@@ -190,7 +190,7 @@ class TestFollowing:
     ) -> None:
         with watching(server) as watch:
             watch.wait(PATIENCE)
-        (asked,) = [each for each in server.asked if "watch" not in each.query]
+        (asked,) = [each for each in server.request_log if "watch" not in each.query]
         assert asked.query["resourceVersion"] == "0"
         assert asked.query["resourceVersionMatch"] == "NotOlderThan"
 
@@ -227,7 +227,7 @@ class TestBadDays:
             eventually("it broke off", lambda: watch.fault is not None)
             server.faults = Faults()
             eventually("it goes on", lambda: names(watch) == ["one", "two"])
-        assert len([each for each in server.asked if "watch" not in each.query]) == 1
+        assert len([each for each in server.request_log if "watch" not in each.query]) == 1
         assert {each.query["resourceVersion"] for each in server.requests(watch="1")} <= {"1", "2"}
 
     def test_what_the_server_has_forgotten_is_listed_again(self, server: FakeApiServer) -> None:
@@ -252,7 +252,7 @@ class TestBadDays:
             watch.wait(PATIENCE)
             server.pods.put(pod("one", status={"phase": "Running", "message": "x" * (6 << 10)}))
             eventually("it is there", lambda: copy_of(watch) == expected(server))
-        assert len([each for each in server.asked if "watch" not in each.query]) == 2
+        assert len([each for each in server.request_log if "watch" not in each.query]) == 2
 
     def test_an_expired_watch_is_not_answered_with_a_storm_of_lists(
         self, server: FakeApiServer
@@ -264,7 +264,7 @@ class TestBadDays:
             eventually("there were some pauses", lambda: len(pauses.lengths) >= 9)
         assert ever_longer(pauses.lengths[:9], begin=1)
         # But for the first, there is a pause before every list.
-        lists = [each for each in server.asked if "watch" not in each.query]
+        lists = [each for each in server.request_log if "watch" not in each.query]
         assert len(lists) <= len(pauses.lengths) + 2
 
     def test_a_watch_that_ends_at_once_again_and_again_is_asked_for_ever_more_slowly(
@@ -394,9 +394,9 @@ class TestBadDays:
             server.bookmarks, server.faults = PATIENCE, Faults(dripped=1.0)
             server.pods.put(pod("new"))
             eventually("it is told", lambda: "not whole within 0.05 s" in str(watch.fault))
-            asked = len(server.asked)
+            asked = len(server.request_log)
             # A server that answers, and drips again, has not come back.
-            eventually("it was asked again", lambda: len(server.asked) > asked + 2)
+            eventually("it was asked again", lambda: len(server.request_log) > asked + 2)
             assert "not whole within" in str(watch.fault)
             assert names(watch) == []
             server.faults = Faults()

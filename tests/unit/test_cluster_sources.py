@@ -168,4 +168,4 @@ class TestItsKubelet:
     def test_the_api_server_is_never_asked_to_pass_it_on(self, server: FakeApiServer) -> None:
         server.stores["nodes"].put(node())
         ClusterPods(client(server), "node-1").pods()
-        assert not [each.path for each in server.asked if "proxy" in each.path]
+        assert not [each.path for each in server.request_log if "proxy" in each.path]

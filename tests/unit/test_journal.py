@@ -102,7 +102,7 @@ class TestWhatIsOwed:
     def test_is_kept_apart_for_a_cgroup_of_the_same_name(self) -> None:
         again = (*PLACE[:2], 8)
         entries = undo_entries([intent("0", "4096"), intent("0", "8192", again)])
-        assert [debt.ours for debt in entries.values()] == [("4096",), ("8192",)]
+        assert [undo_entry.ours for undo_entry in entries.values()] == [("4096",), ("8192",)]
 
 
 class TestAWriteInTheKubeletsPlace:

@@ -343,7 +343,7 @@ class TestKubeletsWord:
     def test_its_plain_port_is_not_asked_for_it(self, tmp_path: Path) -> None:
         with fake_kubelet({"/pods": {"kind": "PodList"}, "/metrics": b""}) as kubelet:
             take_snapshot(parse_pod_source(kubelet.url), roots=roots(tmp_path))
-            assert [path for path, _ in kubelet.asked] == ["/pods", "/metrics"]
+            assert [path for path, _ in kubelet.request_log] == ["/pods", "/metrics"]
 
 
 class TestLoading:

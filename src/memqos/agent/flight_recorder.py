@@ -115,7 +115,7 @@ class FlightRecorder:
             self._histories[path] = msgspec.structs.replace(memory, last=last)
 
     def record_removal(self, path: str, at: int) -> None:
-        """A container's cgroup is gone. What was last known of it is written down."""
+        """A container's cgroup was removed. What was last known of it is written down."""
         who, memory = self._subjects.pop(path, None), self._histories.pop(path, None)
         if who is not None and memory is not None:
             self._removed[path] = at, who

@@ -150,7 +150,7 @@ class Sampler:
         self._last = moment
 
     def _needs_sample(self, path: str, place: str, core: Reconciler, now: float) -> bool | None:
-        """Whether a container is to be looked at fully; None of one that is gone."""
+        """Whether a container is to be looked at fully; None where it was removed."""
         identity, last = core.observed.by_path[place].identity, self._last_looks.get(path)
         is_quiet = self._event_watches.is_quiet(place, identity)
         is_guarded = self.guard is not None and self.guard.is_active(path)

@@ -1,8 +1,8 @@
 """Where an agent's settings come from: the machine, the running kubelet, the names of cgroups.
 
-In a cluster the Node says what is in force, and the kubelet itself what it was configured with,
-where its endpoint may be read; else its process and its file do. Nothing here waits for the
-kubelet: `submit` sends the request, and each call goes by the last answer.
+In a cluster the version and the memory are those of the Node. The configuration is the kubelet's
+own, where its endpoint may be read; else that of its process, or its file. Nothing here waits for
+the kubelet: `submit` sends the request, and each call goes by the last answer.
 """
 
 import time

@@ -56,7 +56,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int | None = None
     is_observed: bool = False
     """Whether this is a machine as it runs, live or in a snapshot: what is not known of it is worth
-    a note, and what its Node says is in force."""
+    a note, and what its Node says counts."""
 
 
 def facts_of_machine(

@@ -303,7 +303,7 @@ def _memory(
     if capacity is None or options.allocatable is not None:
         return capacity, options.allocatable
     computed = allocatable(capacity, config, release).enforced_memory
-    # On a machine the Node's figure is in force, whatever a file says. Beside a Node in a file, a
+    # On a machine the Node's figure counts, whatever a file says. Beside a Node in a file, a
     # configuration is what a person tries out.
     is_tried = facts.configuration is not None and not facts.is_observed
     if facts.published is None or is_tried:

@@ -29,7 +29,7 @@ class Backoff:
         return wait
 
     def clear(self, key: str) -> None:
-        """It went well, or is gone."""
+        """It went well, or was removed."""
         self._failures.pop(key, None)
         self.until.pop(key, None)
 
