@@ -72,6 +72,7 @@ class _Agent:
         )
         self._command = [
             *(sys.executable, "-m", "memqos.cli.main", "agent", "--mode=enforce"),
+            *("--gate=MemoryQoS=true", "--policy=TieredReservation", "--factor=0.5"),
             *("--release=1.38", "--log-format=json", "--pods-cluster", "--pods-node-name=node-1"),
             *("--listen=127.0.0.1:0", f"--state-socket={folder}/state.sock"),
             *(f"--cgroup-root={kernel.root}", f"--journal={folder}/run"),

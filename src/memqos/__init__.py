@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from memqos.errors import InputError as InputError
+    from memqos.errors import JournalError as JournalError
     from memqos.errors import MemqosError as MemqosError
     from memqos.errors import Unreachable as Unreachable
     from memqos.errors import UnsupportedRelease as UnsupportedRelease
@@ -54,6 +55,7 @@ _HOME: Final = {
     "Claim": "plan.effective",
     "FieldError": "kube.validation",
     "InputError": "errors",
+    "JournalError": "errors",
     "KubeletConfiguration": "kube.kubelet",
     "MemqosError": "errors",
     "Node": "kube.node",

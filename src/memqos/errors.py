@@ -105,6 +105,6 @@ class Unreachable(MemqosError):
     """Something outside memqos that does not answer."""
 
 
-def quote_brief(text: str) -> str:
+def quote_excerpt(text: str) -> str:
     """Quote a text that came from outside, cut to what fits into a message."""
     return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…")

@@ -37,10 +37,21 @@ LEVELS: Final = (KUBEPODS, f"{KUBEPODS}/burstable", f"{KUBEPODS}/besteffort")
 KUBELET: Final = """
 kind: KubeletConfiguration
 apiVersion: kubelet.config.k8s.io/v1beta1
+featureGates: {MemoryQoS: false}
+"""
+RESERVING_KUBELET: Final = """
+kind: KubeletConfiguration
+apiVersion: kubelet.config.k8s.io/v1beta1
 featureGates: {MemoryQoS: true}
 memoryReservationPolicy: TieredReservation
 memoryThrottlingFactor: 0.5
 """
+OWN: Final[dict[str, Any]] = {
+    "gates": {"MemoryQoS": True},
+    "policy": "TieredReservation",
+    "factor": 0.5,
+}
+"""What an agent is configured with where it protects pods whatever the kubelet does."""
 PROC: Final = {
     "meminfo": f"MemTotal: {MEMORY // 1024} kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
     "mounts": "",
@@ -152,12 +163,12 @@ class FakePodSource(PodSource):
 
     def __init__(self) -> None:
         self.manifests: dict[str, dict[str, Any]] = {}
-        self.asked = 0
+        self.fetches = 0
         self.failure: Exception | None = None
         self._decoded: dict[str, tuple[dict[str, Any], Pod]] = {}
 
     def pods(self) -> list[Pod]:
-        self.asked += 1
+        self.fetches += 1
         if self.failure is not None:
             raise self.failure
         return [self._pod(uid, manifest) for uid, manifest in self.manifests.items()]
@@ -236,7 +247,8 @@ class SteppedNode:
 
     def start(self, **options: Any) -> None:
         """Start an agent, as after a crash."""
-        options = {"release": "1.38", "mode": "enforce", "jitter": 0.0, **options}
+        own = OWN if options.get("release", "1.38") is not None else {}
+        options = {"release": "1.38", "mode": "enforce", "jitter": 0.0, **own, **options}
         self.configuration = AgentConfiguration(
             cgroup_root=self.kernel.root, journal=str(self.folder / "run"), **options
         )
@@ -365,6 +377,6 @@ class Threaded(SteppedNode):
         return new_kubelet_executor()
 
 
-def asking_threads() -> list[threading.Thread]:
+def kubelet_threads() -> list[threading.Thread]:
     """The threads that ask kubelets, or wait to."""
     return [each for each in threading.enumerate() if each.name.startswith("memqos-kubelet")]

@@ -155,7 +155,7 @@ class FakeApiServer:
         """Lines that the next look of a watch tells, whatever they are."""
         self.page_hook: Callable[[], None] = lambda: None
         """Called after every page but the last."""
-        self.asked: list[ReceivedRequest] = []
+        self.request_log: list[ReceivedRequest] = []
         self.stopping = False
         self.compresses = False
 
@@ -178,7 +178,7 @@ class FakeApiServer:
 
     def requests(self, **query: str) -> list[ReceivedRequest]:
         """Those that had all of this in their query."""
-        return [each for each in self.asked if query.items() <= each.query.items()]
+        return [each for each in self.request_log if query.items() <= each.query.items()]
 
 
 def pod(name: str, node: str | None = "node-1", **more: Any) -> Object:
@@ -253,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         query = dict(parse_qsl(parts.query))
-        fake.asked.append(
+        fake.request_log.append(
             ReceivedRequest(self.command, parts.path, query, dict(self.headers), body)
         )
         if not self._reject():

@@ -30,12 +30,6 @@ from memqos.settings.settings import SettingsOptions
 STEP: Final = 0.5
 """Seconds at a time, so that a hole is seen when it opens and when it is closed."""
 ABOVE: Final = tuple((path, file) for path in LEVELS[:2] for file in (MIN, LOW))
-OWN: Final[dict[str, Any]] = {
-    "gates": {"MemoryQoS": True},
-    "policy": "TieredReservation",
-    "factor": 0.5,
-}
-"""What an agent is configured with where it protects pods whatever the kubelet does."""
 
 
 class ScriptedSettings(SettingsSource):
@@ -108,7 +102,7 @@ class NodeWithKubelet(SteppedNode):
         self.writes: list[tuple[float, str, str, str]] = []
         """By the agent: when, where, and what."""
         self.longest_hole = 0.0
-        """Seconds that protection above pods was missing while the kubelet answered."""
+        """Seconds that protection above pods was missing while the kubelet answered an agent."""
         self._open_since: dict[File, float] = {}
         super().__init__(folder, **{"release": None, **options})
         self._take = self.kernel.write
@@ -116,6 +110,10 @@ class NodeWithKubelet(SteppedNode):
         self.kubelet_values = {file: self.read(*file) for file in ABOVE}
         self.scripted = ScriptedKubelet(self._kubelet_writes, settings, self.now)
         self.answers_at = self.scripted.answers_at
+
+    def start(self, **options: Any) -> None:
+        self._open_since.clear()  # an agent answers for holes since its own start
+        super().start(**options)
 
     def prepare(self) -> None:
         self.reader.settings_source = ScriptedSettings(self)

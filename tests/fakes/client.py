@@ -19,7 +19,7 @@ with_openssl = pytest.mark.skipif(
 
 def client(server: FakeApiServer, user: User | None = None, **cluster: Any) -> ApiClient:
     asked = ClusterAccess(Cluster(server=server.url, **cluster), user or User(), "a test")
-    return ApiClient(asked, silence=PATIENCE, sleep=lambda _: None)
+    return ApiClient(asked, read_timeout=PATIENCE, sleep=lambda _: None)
 
 
 def refusal(ask: Callable[[], object]) -> str:

@@ -27,7 +27,7 @@ class FakeKubelet:
 
     def __init__(self, answers: Mapping[str, Answer | bytes | Any], url: str) -> None:
         self.url = url
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.request_log: list[tuple[str, dict[str, str]]] = []
         self.answers = dict(answers)
         self.raw: bytes | None = None
         """Sent as it is, instead of any answer."""
@@ -47,7 +47,7 @@ def fake_kubelet(
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            kubelet.asked.append((self.path, dict(self.headers)))
+            kubelet.request_log.append((self.path, dict(self.headers)))
             if kubelet.raw is not None:
                 self.wfile.write(kubelet.raw)
                 return

@@ -27,11 +27,11 @@ class NodeWithRealSources(NodeWithKubelet):
         """As the Node names it, until it is written again."""
         self.node_lags = 0.0
         """Seconds from the first answer of a kubelet until its Node names its version."""
-        self.configuration_told = settings.configuration
+        self.configz = settings.configuration
         self.answered: list[tuple[float, float]] = []
         """When the kubelet was asked for what it told, and when the answer came."""
         self.manner: Literal["answers", "refuses", "is silent"] = "answers"
-        monkeypatch.setattr(running_kubelet, "ask_kubelet", self._ask)
+        monkeypatch.setattr(running_kubelet, "query_kubelet", self._ask)
         super().__init__(folder, settings, **options)
 
     def prepare(self) -> None:
@@ -59,7 +59,7 @@ class NodeWithRealSources(NodeWithKubelet):
     def restart(self, settings: Settings | None = None) -> None:
         self._node_version()
         super().restart(settings)
-        self.configuration_told = self.settings.configuration
+        self.configz = self.settings.configuration
 
     def _agent_writes(self, path: str, file: str, value: str) -> None:
         """A hole is closed by an answer to a question that was asked after it had opened."""
@@ -74,12 +74,10 @@ class NodeWithRealSources(NodeWithKubelet):
         self, _endpoint: object, *, version: bool = True, configuration: bool = True
     ) -> EndpointFacts:
         if self.manner == "is silent" or self.now < self.answers_at:
-            return EndpointFacts(notes=("nothing listens there",), is_silent=True)
+            return EndpointFacts(notes=("nothing listens there",), is_unreachable=True)
         if self.manner == "refuses":
             return EndpointFacts(notes=("whoever asks may not read /configz (403)",))
         self.answered.append((self.now, self.now + self.asker.seconds))
         return EndpointFacts(
-            configuration=RawKubeletConfig(
-                f"{URL}/configz", self.configuration_told.encode(), is_in_use=True
-            )
+            configuration=RawKubeletConfig(f"{URL}/configz", self.configz.encode(), is_in_use=True)
         )

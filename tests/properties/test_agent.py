@@ -40,7 +40,7 @@ class Node(RuleBasedStateMachine):
         self.mode: AgentMode = "enforce"
         self.unselected: tuple[str, ...] = ("kube-system",)
         self.canary: tuple[str, ...] | None = None
-        self.owes_unseen = False
+        self.has_unseen_entry = False
         """Whether an agent that observes was started where another had written."""
         self.bed = SteppedNode(memory.__enter__(), **self.options())
         self.bed.kernel.before_write = self.before_write
@@ -201,13 +201,13 @@ class Node(RuleBasedStateMachine):
     @rule(mode=st.sampled_from(["observe", "enforce"]))
     def turn(self, mode: AgentMode) -> None:
         self.mode = mode
-        self.owes_unseen = self.owes_unseen and mode == "observe"
+        self.has_unseen_entry = self.has_unseen_entry and mode == "observe"
         self.bed.reload(**self.options())
 
     # Others.
 
     @rule(data=st.data(), file=st.sampled_from(FILES), amount=st.integers(0, 300))
-    def foreign_write(self, data: st.DataObject, file: str, amount: int) -> None:
+    def external_write(self, data: st.DataObject, file: str, amount: int) -> None:
         path = data.draw(st.sampled_from(self.paths()))
         value = str(amount * MI + ODD)
         self.bed.kernel.set(path, file, value)
@@ -247,7 +247,7 @@ class Node(RuleBasedStateMachine):
         self.writes_left = None
         self.bed.crash()
         self.bed.start(**self.options())
-        self.owes_unseen = self.mode == "observe"
+        self.has_unseen_entry = self.mode == "observe"
 
     @invariant()
     def reserves_no_more_than_its_share(self) -> None:
@@ -279,7 +279,7 @@ class Node(RuleBasedStateMachine):
         if self.bed.core.node_intent.enforces:
             self.levels_hold_the_sums()
             assert not self.bed.core.pending.keys() & set(LEVELS)
-        elif self.running.keys() <= self.bed.pods.manifests.keys() and not self.owes_unseen:
+        elif self.running.keys() <= self.bed.pods.manifests.keys() and not self.has_unseen_entry:
             self.are_as_others_left_them(*LEVELS)
 
     def is_as_it_should_be(self, pod: dict[str, Any]) -> None:
@@ -288,7 +288,7 @@ class Node(RuleBasedStateMachine):
             self.is_as_wanted(pod)
             paths = {pod_path(pod), *container_paths(pod)}
             assert not self.bed.core.pending.keys() & paths
-        elif not self.owes_unseen:
+        elif not self.has_unseen_entry:
             self.are_as_others_left_them(pod_path(pod), *container_paths(pod))
 
     def levels_hold_the_sums(self) -> None:

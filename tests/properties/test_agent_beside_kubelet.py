@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.fakes.agent import LEVELS, a_pod, container_paths, pod_path
-from tests.fakes.beside_kubelet import ABOVE, OWN
+from tests.fakes.agent import LEVELS, OWN, a_pod, container_paths, pod_path
+from tests.fakes.beside_kubelet import ABOVE
 from tests.fakes.kubelet_answers import NodeWithRealSources
 from tests.fakes.node import memory_folder
 from tests.fakes.scripted_kubelet import HIGH, LOW, MIN, TIERED, Settings
@@ -66,7 +66,7 @@ class Node(RuleBasedStateMachine):
     )
     def restart_kubelet(self, settings: Settings | None, shows: bool, lags: float) -> None:
         # One that begins to reserve, and that nothing shows, is known by its first count alone.
-        self.bed.restart_visible = shows or settings is not None
+        self.bed.restart_visible = shows or (settings is not None and settings.gate)
         # Of a downgrade only the Node tells: until then it is planned by the newer rules.
         is_older = settings is not None and settings.minor < int(self.bed.version.split(".")[1])
         self.bed.node_lags = 0.0 if is_older else lags

@@ -118,7 +118,7 @@ class Node(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), mems=st.sampled_from(["", "0", "3", "1-2"]))
-    def foreign_write(self, data: st.DataObject, mems: str) -> None:
+    def external_write(self, data: st.DataObject, mems: str) -> None:
         path = data.draw(st.sampled_from(sorted(self.theirs)))
         current = self.bed.read(path, MEMS)
         if current == mems:

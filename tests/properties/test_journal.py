@@ -55,9 +55,9 @@ def check(written: Written, journal: bytes) -> None:
     """What the journal still tells of is as it was before, all else as it is, for good."""
     written.again(journal)
     expected = dict(written.after)
-    for debt in undo_entries(decode_journal(journal).records).values():
-        name = f"{debt.path}/{debt.file}".removeprefix("/")
-        if expected[name].decode().rstrip("\n") in debt.ours:
+    for undo_entry in undo_entries(decode_journal(journal).records).values():
+        name = f"{undo_entry.path}/{undo_entry.file}".removeprefix("/")
+        if expected[name].decode().rstrip("\n") in undo_entry.ours:
             expected[name] = written.before[name]
     written.node.rollback()
     now = written.node.kernel.contents()

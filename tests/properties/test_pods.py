@@ -353,7 +353,7 @@ class TestReasons:
         shape, plan = valid(pod, node_settings)
         for settings in cgroups(plan):
             for setting in settings.values():
-                assert setting.because.says
+                assert setting.because.text
         release = node_settings.release
         names = [container.name for container in containers_of(pod)]
         assert why_class(shape, names, release)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes.agent import KUBEPODS, LEVELS, MI, Delayed, a_pod, container_paths
-from tests.fakes.beside_kubelet import ABOVE, OWN, STEP, NodeWithKubelet
+from tests.fakes.agent import KUBEPODS, LEVELS, MI, OWN, Delayed, a_pod, container_paths
+from tests.fakes.beside_kubelet import ABOVE, STEP, NodeWithKubelet
 from tests.fakes.kubelet_answers import NodeWithRealSources
 from tests.fakes.node import memory_folder
 from tests.fakes.scripted_kubelet import STARTING, TIERED, Settings
@@ -268,7 +268,7 @@ class TestWhatAKubeletTells:
 
     def test_is_no_confirmation_where_it_cannot_be_used(self, node: NodeWithRealSources) -> None:
         node.restart(NONE)
-        node.configuration_told = node.configuration_told.replace("Factor: 0.5", "Factor: 7")
+        node.configz = node.configz.replace("Factor: 0.5", "Factor: 7")
         node.wait(600)
         assert above(node) == [0, 0, 0, 0]
         assert self.raised(node) == []
@@ -326,8 +326,42 @@ class TestWhatAKubeletTells:
         node.restart()
         node.wait(STARTING + 25)
         assert above(node) == [164, 64, 0, 64]
-        asked = [at for at, _ in node.answered if at >= node.answers_at]
-        assert len(asked) == 1  # and nobody asked again while it was being asked
+        sent = [at for at, _ in node.answered if at >= node.answers_at]
+        # One request before the write and one after it, none while another is pending.
+        assert sent == [sent[0], sent[0] + 10.0]
+
+    def test_is_no_confirmation_where_an_agent_asked_when_it_was_started(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The kubelet is restarted before the agent's first pass has looked at anything."""
+        monkeypatch.setattr(Delayed, "seconds", 2.5)
+        node = NodeWithRealSources(folder, Settings(minor=34), monkeypatch)
+        node.wait(10)
+        node.crash()
+        node.start(release=None)
+        node.restart(OFF)
+        node.run_pod(a_pod("b1", 64, 128))
+        node.wait(130)
+        assert self.raised(node) == []
+
+    def test_may_be_outdated_and_what_follows_from_it_is_never_restored(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing shows this restart: a kubelet before 1.36 writes nothing when it starts."""
+        node = NodeWithRealSources(folder, Settings(minor=34), monkeypatch)
+        node.run_pod(a_pod("b1", 64, 128))
+        node.wait(130)
+        node.restart_visible = False
+        node.asker.seconds = 2.5
+        node.run_pod(a_pod("b2", 32, 128))
+        node.wait(1)
+        node.restart(Settings(minor=34, gate=False))
+        node.wait(2)
+        assert above(node) == [96, 0, 96, 0]
+        node.wait(10)
+        assert above(node) == [0, 0, 0, 0]
+        node.roll_back()
+        assert above(node) == [64, 0, 64, 0]
 
     def test_is_waited_for_once_before_anything_is_written(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,10 +12,11 @@ from tests.fakes.agent import (
     LEVELS,
     MEMORY,
     MI,
+    RESERVING_KUBELET,
     SteppedNode,
     Threaded,
     a_pod,
-    asking_threads,
+    kubelet_threads,
 )
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
 from tests.fakes.client import with_openssl
@@ -79,7 +80,7 @@ def test_a_cluster_takes_the_place_of_the_default_folder(tmp_path: Path) -> None
 
 GI = 1 << 30
 FACTOR = 0.5
-RESERVED = KUBELET + "kubeReserved: {memory: 256Mi}\nevictionHard: {memory.available: 100Mi}\n"
+RESERVED = "kubeReserved: {memory: 256Mi}\nevictionHard: {memory.available: 100Mi}\n"
 
 
 def a_node(allocatable: str, version: str = "v1.38.0", **more: Any) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def unlimited() -> dict[str, Any]:
 class Reserving(SteppedNode):
     """A node whose kubelet keeps memory back."""
 
-    kubelet = RESERVED
+    kubelet = RESERVING_KUBELET + RESERVED
 
 
 class ThreadedReserving(Threaded, Reserving):
@@ -168,10 +169,13 @@ class TestTheNode:
         node = Node(folder, server, a_node("2972Mi"))
         assert node.high() == expected(3 * GI)
         assert node.high() != expected(MEMORY - 256 * MI)
-        said = node.bed.log_events("the Node leaves 3Gi to pods")
-        assert "where the kubelet's configuration would leave 3.75Gi" in said[0].what
+        message = node.bed.log_events("the Node leaves 3Gi to pods")
+        assert "where the kubelet's configuration would leave 3.75Gi" in message[0].what
 
-    def test_and_the_file_where_it_does_not(self, folder: Path, server: FakeApiServer) -> None:
+    def test_and_the_file_where_it_does_not(
+        self, folder: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Reserving, "kubelet", KUBELET + RESERVED)
         node = Node(folder, server, {"metadata": {"name": "node"}}, release="1.38")
         assert node.high() == expected(MEMORY - 256 * MI)
 
@@ -205,7 +209,7 @@ class TestTheNode:
     def test_that_is_not_heard_of_any_more_is_reported_and_keeps_its_values(
         self, folder: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memqos.converge.cluster_node._SILENT", 0.0)
+        monkeypatch.setattr("memqos.converge.cluster_node._STALE", 0.0)
         node = Node(folder, server, a_node("2972Mi"))
         before = node.high()
         source = node.bed.reader.source
@@ -219,8 +223,8 @@ class TestTheNode:
         self, folder: Path, server: FakeApiServer
     ) -> None:
         node = Node(folder, server, a_node("lots"))
-        (said,) = node.bed.log_events("what the Node says is left aside")
-        assert said.severity == "warning"
+        (message,) = node.bed.log_events("what the Node says is left aside")
+        assert message.severity == "warning"
         assert node.high() == expected(MEMORY - 256 * MI)
 
 
@@ -278,16 +282,16 @@ class TestItsKubelet:
         with fake_kubelet({"/configz": self.CONFIGZ}, identity) as kubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)
             assert node.bed.core.planner.node_settings.settings.factor == 0.25
-            path, headers = kubelet.asked[0]
+            path, headers = kubelet.request_log[0]
             assert (path, headers["Authorization"]) == ("/configz", "Bearer s3cr3t")
             node.bed.wait(2)
-            asked = len(kubelet.asked)
+            asked = len(kubelet.request_log)
             for _ in range(3):
                 node.bed.core.resync(node.bed.now)
                 node.bed.settle()
             # Not at every resync. Once more, perhaps, for values that it keeps itself.
             assert asked in (1, 2)
-            assert len(kubelet.asked) == asked
+            assert len(kubelet.request_log) == asked
 
     @pytest.mark.parametrize("answer", [(403, b"Forbidden"), (404, b""), (200, b"{}")])
     def test_that_does_not_tell_has_its_file_read(
@@ -301,8 +305,8 @@ class TestItsKubelet:
         with fake_kubelet({"/configz": answer}, identity) as kubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)
             assert node.bed.core.planner.node_settings.settings.factor == FACTOR
-            (said,) = node.bed.log_events("does not tell its configuration")
-            assert ("nodes/configz" in said.what) == (answer[0] == 403)
+            (message,) = node.bed.log_events("does not tell its configuration")
+            assert ("nodes/configz" in message.what) == (answer[0] == 403)
 
     def test_that_is_down_is_believed_on_and_asked_again_until_it_answers(
         self,
@@ -329,14 +333,14 @@ class TestItsKubelet:
             bed.core.resync(bed.now)
             assert not is_fresh_after(0)
             assert bed.core.planner is planner
-            asked = len(kubelet.asked)
+            asked = len(kubelet.request_log)
             bed.wait(10)
-            assert len(kubelet.asked) - asked == 3  # after 1 s, 2 s and 4 s
+            assert len(kubelet.request_log) - asked == 3  # after 1 s, 2 s and 4 s
             kubelet.raw = None
             assert is_fresh_after(10)
-            asked = len(kubelet.asked)
+            asked = len(kubelet.request_log)
             bed.wait(200)
-            assert len(kubelet.asked) == asked
+            assert len(kubelet.request_log) == asked
             # One that refuses from now on is not down: its file says what it is.
             kubelet.answers["/configz"] = 403, b""
             assert is_fresh_after(200)
@@ -370,7 +374,7 @@ class TestItsKubelet:
             # What was read of its file holds while it is silent.
             assert node.high() == expected(3 * GI)
             bed.crash()
-        assert asking_threads() == []
+        assert kubelet_threads() == []
 
     def test_of_another_authority_is_not_shown_the_token(
         self,
@@ -385,7 +389,7 @@ class TestItsKubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)
             assert node.bed.core.planner.node_settings.settings.factor == FACTOR
             assert node.bed.log_events("its certificate is not trusted")
-            assert kubelet.asked == []
+            assert kubelet.request_log == []
 
     def test_is_not_asked_where_a_file_was_named(
         self,
@@ -396,8 +400,8 @@ class TestItsKubelet:
     ) -> None:
         with fake_kubelet({"/configz": self.CONFIGZ}, identity) as kubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)
-            kubelet.asked.clear()
+            kubelet.request_log.clear()
             named = str(folder / "kubelet" / "config.yaml")
             node.bed.reload(kubelet_config=named)
             assert node.bed.core.planner.node_settings.settings.factor == FACTOR
-            assert kubelet.asked == []
+            assert kubelet.request_log == []

@@ -217,11 +217,6 @@ class TestWhomItReaches:
 
     def test_a_release_without_policies_can_be_opted_out_of_too(self, folder: Path) -> None:
         bed = SteppedNode(folder, release="1.32", gates={"MemoryQoS": True})
-        (folder / "kubelet" / "config.yaml").write_text(
-            "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
-            "featureGates: {MemoryQoS: true}\n"
-        )
-        bed.reload()
         pods = [
             bed.run_pod(a_pod("u1", annotations={"memqos.io/reservation": "None"})),
             bed.run_pod(a_pod("u2")),
@@ -326,10 +321,10 @@ class TestWork:
         for number in range(50):
             bed.run_pod(a_pod(f"u{number}"))
         before = bed.core.report.reconcile_seconds["event"].count
-        bed.pods.asked = 0
+        bed.pods.fetches = 0
         bed.settle()
         assert bed.core.report.reconcile_seconds["event"].count - before == 1
-        assert bed.pods.asked == 1
+        assert bed.pods.fetches == 1
         assert bed.mi(KUBEPODS, LOW) == 50 * 64
 
     def test_pods_that_have_not_changed_are_not_planned_again(self, bed: SteppedNode) -> None:
@@ -523,14 +518,17 @@ class TestItsLife:
         assert (bed.mi(container, LOW), bed.mi(container, HIGH)) == (0, 128)
         assert bed.mi(KUBEPODS, LOW) == 0
 
-    def test_another_configuration_of_the_kubelet_is_followed(self, bed: SteppedNode) -> None:
-        pod = bed.run_pod(a_pod("u1"))
+    def test_another_configuration_of_the_kubelet_is_followed(self, folder: Path) -> None:
+        bed = SteppedNode(folder, "kubeReserved: {memory: 1Gi}\n")
+        pod = a_pod("u1")
+        pod["spec"]["containers"][0]["resources"]["limits"] = {}
+        bed.run_pod(pod)
         bed.settle()
         config = bed.folder / "kubelet" / "config.yaml"
-        config.write_text(config.read_text().replace("0.5", "0.25"))
+        config.write_text(config.read_text().replace("1Gi", "2Gi"))
         bed.wait(61)
-        assert bed.mi(container_paths(pod)[0], HIGH) == 80
+        assert bed.mi(container_paths(pod)[0], HIGH) == 64 + (2048 - 64) / 2
         config.write_text("kind: [")
         bed.wait(61)
-        assert bed.mi(container_paths(pod)[0], HIGH) == 80
+        assert bed.mi(container_paths(pod)[0], HIGH) == 64 + (2048 - 64) / 2
         assert "cannot be used" in (bed.core.planner.node_settings.doubt or "")

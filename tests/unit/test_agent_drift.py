@@ -45,9 +45,9 @@ class TestAValueChangedByOthers:
         bed.wait(61)
         assert bed.mi(bed.container, HIGH) == 96
         assert bed.causes() == {(HIGH, "unknown"): 1}
-        (said,) = bed.log_events("changed by others")
-        assert said.fields["place"] == f"{bed.container}/{HIGH}"
-        assert (said.fields["held"], said.fields["found"]) == (str(96 * MI), "max")
+        (message,) = bed.log_events("changed by others")
+        assert message.fields["place"] == f"{bed.container}/{HIGH}"
+        assert (message.fields["held"], message.fields["found"]) == (str(96 * MI), "max")
 
     def test_is_put_back_within_a_second_above_the_pods(self, bed: Watched) -> None:
         for path in LEVELS[:2]:

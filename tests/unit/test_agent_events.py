@@ -68,12 +68,12 @@ class TestWhatIsAnnounced:
         announcer = Announcer(posted := Posted())
         announcer.accept(bed.core.report.take_announcements(), bed.now)
         announcer.stop()
-        said = [
+        message = [
             (each.container, each.file, each.value)
             for posted_event in posted.events
             for each in clauses(posted_event.reason, posted_event.note)
         ]
-        assert sorted(said, key=str) == [
+        assert sorted(message, key=str) == [
             ("a", "memory.high", "96Mi"),
             ("a", "memory.low", "64Mi"),
             ("b2", "memory.high", "96Mi"),
@@ -385,7 +385,7 @@ class TestInACluster:
             return len(passes) > 2
 
         node.run(passed)
-        assert not [each for each in server.asked if each.method != "GET"]
+        assert not [each for each in server.request_log if each.method != "GET"]
 
     def test_one_that_may_not_tell_says_so_once_and_goes_on(
         self, folder: Path, server: FakeApiServer
@@ -405,9 +405,9 @@ class TestInACluster:
             lambda: node.bed.kernel.read(container_paths(second)[0], HIGH) == str(96 * MI),
             lambda: node.metric("memqos_events_dropped_total") >= 4,
         )
-        (said,) = _event_warnings(node)
-        assert 'resources: ["events"]' in said
-        assert "verbs: [create, patch]" in said
+        (message,) = _event_warnings(node)
+        assert 'resources: ["events"]' in message
+        assert "verbs: [create, patch]" in message
 
     def test_one_whose_server_does_not_take_events_enforces_all_the_same(
         self, folder: Path, server: FakeApiServer

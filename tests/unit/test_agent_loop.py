@@ -23,8 +23,8 @@ from tests.fakes.agent import (
     SteppedNode,
     Threaded,
     a_pod,
-    asking_threads,
     container_paths,
+    kubelet_threads,
     pod_path,
     run_until,
     view_of,
@@ -252,9 +252,9 @@ class TestItsLife:
             lambda: node.bed.mi(container_paths(pod)[0], HIGH) == 112,
             lambda: node.agent.view.status.reload_fault is None,
         )
-        said = [line["message"] for line in node.log()]
-        assert "the running configuration stays: a factor above 1" in said
-        assert "listen takes a restart to change" in said
+        message = [line["message"] for line in node.log()]
+        assert "the running configuration stays: a factor above 1" in message
+        assert "listen takes a restart to change" in message
 
     def test_sigterm_stops_it_and_values_stay(self, folder: Path) -> None:
         node = Running(folder)
@@ -426,8 +426,8 @@ class TestWhatIsPublished:
 
     PODS = 40
 
-    def of_many_pods(self, folder: Path, **told: Any) -> Running:
-        node = Running(folder, resync=3600.0, **told)
+    def of_many_pods(self, folder: Path, **reported: Any) -> Running:
+        node = Running(folder, resync=3600.0, **reported)
         for number in range(self.PODS):
             pod = a_pod(f"u{number}")
             node.put(pod)
@@ -573,6 +573,9 @@ class Command:
             "listen": "127.0.0.1:0",
             "state-socket": folder / "state.sock",
             "release": "1.38",
+            "gate": "MemoryQoS=true",
+            "policy": "TieredReservation",
+            "factor": "0.5",
             "log-format": "json",
         }.items():
             self.arguments += [f"--{name}", str(value)]
@@ -650,7 +653,7 @@ class TestAKubeletThatDoesNotAnswer:
         )
         assert code == 0
         eventually("the question is broken off", lambda: kubelet.open == 0)
-        assert asking_threads() == []
+        assert kubelet_threads() == []
 
     def test_is_asked_no_more_after_a_reload(self, folder: Path, kubelet: SilentKubelet) -> None:
         running = Running(folder, Threaded, pods=PodSourceConfig(files=(), kubelet=kubelet.url))
@@ -669,6 +672,6 @@ class TestAKubeletThatDoesNotAnswer:
             turn_to_files,
             lambda: running.low(pod_path(pod)) == 64,
             lambda: kubelet.open == 0,
-            lambda: asking_threads() == [],
+            lambda: kubelet_threads() == [],
         )
         assert len(kubelet.connections) == 1

@@ -405,13 +405,7 @@ class TestWhatItTells:
         assert f"kubelet_memory_qos_node_memory_low_bytes {sums[1]}\n" in text
 
     def test_are_no_sums_where_memory_qos_is_off(self, folder: Path) -> None:
-        bed = SteppedNode(folder, kep_metrics=True)
-        config = folder / "kubelet" / "config.yaml"
-        config.write_text(
-            "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
-            "featureGates: {MemoryQoS: false}\n"
-        )
-        bed.reload()
+        bed = SteppedNode(folder, kep_metrics=True, gates={})
         assert "kubelet_memory_qos_node_memory_min_bytes 0\n" in self.of_two_pods(bed)
 
     def of_two_pods(self, bed: SteppedNode) -> str:

@@ -69,8 +69,8 @@ def test_a_pod_that_is_reached_no_longer_has_its_values_back(
     assert node.mi(container_paths(node.db)[0], HIGH) == 96
     # What stands above follows: what others had given the pod, and what the other pod has.
     assert [node.mi(path, LOW) for path in LEVELS] == [72, 72, 0]
-    said = node.log_events("given back")
-    assert {event.fields["place"] for event in said} >= {f"{node.container}/{HIGH}"}
+    message = node.log_events("given back")
+    assert {event.fields["place"] for event in message} >= {f"{node.container}/{HIGH}"}
     assert node.core.report.restores == {(LOW, "written"): 2, (HIGH, "written"): 1}
     assert not node.core.drift.drifts
 
@@ -197,9 +197,9 @@ class TestToObserve:
         node.start(mode="observe")
         node.wait(120)
         assert node.kernel.contents() == after
-        (said,) = node.log_events("values of memqos are in place")
+        (message,) = node.log_events("values of memqos are in place")
         # Two pods and their containers, and two levels above; memory.high of the containers.
-        assert said.fields["values"] == 4 + 2 + 2
+        assert message.fields["values"] == 4 + 2 + 2
 
 
 def test_the_guard_forgets_whom_it_may_not_help(node: Node) -> None:

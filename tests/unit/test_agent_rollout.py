@@ -108,8 +108,8 @@ class TestTheSumOfMemoryMin:
         reserved = [bed.mi(path, MIN) for path in paths]
         assert reserved == [300] * 6 + [0] * 4
         assert bed.mi(KUBEPODS, MIN) == 1800 <= MEMORY / MI / 2
-        (said,) = bed.log_events("not reserved")
-        assert said.fields["pods"] == "default/g6, default/g7, default/g8, default/g9"
+        (message,) = bed.log_events("not reserved")
+        assert message.fields["pods"] == "default/g6, default/g7, default/g8, default/g9"
 
     def test_may_be_all_of_its_share_and_not_a_page_more(self, folder: Path) -> None:
         bed = SteppedNode(folder, min_share=0.5)
@@ -169,13 +169,13 @@ class TestTheSumOfMemoryMin:
 
     def test_counts_what_others_have_set(self, folder: Path) -> None:
         bed = SteppedNode(folder, min_share=0.25)
-        foreign = bed.run_pod(a_pod("unknown", 900, 900), listed=False)
-        bed.kernel.set(pod_path(foreign), MIN, str(900 * MI))
+        external = bed.run_pod(a_pod("unknown", 900, 900), listed=False)
+        bed.kernel.set(pod_path(external), MIN, str(900 * MI))
         mine = guaranteed(bed, "g1", 200)
         bed.wait(2)
         assert bed.mi(mine, MIN) == 0
         assert bed.mi(KUBEPODS, MIN) == 900
-        bed.end_pod(foreign)
+        bed.end_pod(external)
         bed.settle()
         assert bed.mi(mine, MIN) == 200
         assert bed.log_events("reserved again")

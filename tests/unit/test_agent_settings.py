@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import KUBEPODS, MI, Delayed, SteppedNode, a_pod, container_paths, view_of
+from tests.fakes.agent import (
+    KUBEPODS,
+    MI,
+    RESERVING_KUBELET,
+    Delayed,
+    SteppedNode,
+    a_pod,
+    container_paths,
+    view_of,
+)
 from tests.fakes.kubelet import FakeKubelet, fake_kubelet
 from tests.fakes.machine import put_kubelet_process, put_kubelet_program
 from tests.fakes.node import memory_folder
@@ -23,6 +32,12 @@ OFF = "featureGates: {MemoryQoS: false}\n"
 ON = "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation\n"
 
 
+class Reserving(SteppedNode):
+    """The file of its kubelet has the gate on."""
+
+    kubelet = RESERVING_KUBELET
+
+
 class Node:
     """An agent beside a kubelet whose process comes and goes."""
 
@@ -30,7 +45,7 @@ class Node:
         self.folder = folder
         self.program = program
         self.started = 100
-        self.bed = SteppedNode(folder, **{"release": None, **options})
+        self.bed = Reserving(folder, **{"release": None, **options})
         self.pod = self.bed.run_pod(a_pod("g", 256, 256))
         (self.container,) = container_paths(self.pod)
         self.bed.settle()
@@ -89,8 +104,8 @@ class TestAGuess:
         assert why is not None
         assert why.startswith("nothing is written: the version of the running kubelet is not known")
         assert node.known() == 0
-        (said,) = node.bed.log_events("nothing is written")
-        assert said.severity == "warning"
+        (message,) = node.bed.log_events("nothing is written")
+        assert message.severity == "warning"
         assert agent_state(view_of(node.bed), node.bed.now)["doubt"] in why
         assert node.bed.core.pending  # what would be written is shown all the same
 
@@ -127,7 +142,7 @@ class TestAGuess:
         assert [b - a for a, b in pairwise(looked)] == [2, 4, 8, 16, 32, 60, 60]
 
     def test_is_one_without_any_configuration(self, folder: Path, program: Path) -> None:
-        node = Node(folder, program, release="1.38")
+        node = Node(folder, program, release="1.38", gates={})
         (folder / "kubelet" / "config.yaml").unlink()
         node.bed.wait(70)
         assert "nor whether its MemoryQoS is on" in str(node.ready())
@@ -137,6 +152,31 @@ class TestAGuess:
         assert (node.minimum, node.written()) == (0, before)
         node.bed.reload(gates={"MemoryQoS": True}, policy="TieredReservation")
         node.bed.wait(70)
+        assert node.minimum == 256
+
+    @pytest.mark.parametrize("is_named", [True, False])
+    def test_is_that_no_kubelet_runs_with_a_file_that_has_the_gate_on(
+        self, folder: Path, program: Path, is_named: bool
+    ) -> None:
+        """One that does would keep the files above pods, and memqos fight it."""
+        file = str(folder / "kubelet" / "config.yaml")
+        options = {"kubelet_config": file} if is_named else {}
+        node = Node(folder, program, release="1.38", **options)
+        node.bed.wait(70)
+        assert f"{file} has MemoryQoS on, and no kubelet is known" in str(node.ready())
+        assert node.written() == 0
+        node.run_kubelet("v1.38.0")
+        node.bed.wait(60)
+        assert node.ready() is None
+        assert (KUBEPODS, "memory.min") in node.bed.core.node_intent.kubelet_managed
+
+    def test_is_not_where_the_gate_is_stated_and_no_file_has_it_on(
+        self, folder: Path, program: Path
+    ) -> None:
+        node = Node(folder, program, release="1.38")
+        (folder / "kubelet" / "config.yaml").write_text(OFF)
+        node.bed.wait(70)
+        assert node.ready() is None
         assert node.minimum == 256
 
     def test_of_a_release_that_memqos_does_not_know_is_one(
@@ -158,7 +198,7 @@ class TestAGuess:
         put_kubelet_program(folder / "path" / "kubelet", "v1.30.0")
         monkeypatch.setenv("PATH", str(folder / "path"), prepend=":")
         gates = "featureGates: {PodLevelResourceManagers: true, MemoryQoS: true}\n"
-        monkeypatch.setattr(SteppedNode, "kubelet", gates)
+        monkeypatch.setattr(Reserving, "kubelet", gates)
         node = Node(folder, program, **options)
         assert node.ready() is not None
         node.run_kubelet("v1.38.0", configuration=f"{gates}memoryReservationPolicy: None\n")
@@ -168,8 +208,8 @@ class TestAGuess:
     def test_is_only_mentioned_by_an_agent_that_observes(self, folder: Path, program: Path) -> None:
         node = Node(folder, program, mode="observe")
         assert node.ready() is None
-        (said,) = node.bed.log_events("nothing would be written")
-        assert said.severity == "info"
+        (message,) = node.bed.log_events("nothing would be written")
+        assert message.severity == "info"
 
 
 class TestAStatedRelease:
@@ -292,7 +332,7 @@ class TestPodsOfAKubelet:
         return bed
 
     def pod_requests(self, kubelet: FakeKubelet) -> int:
-        return [path for path, _ in kubelet.asked].count("/pods")
+        return [path for path, _ in kubelet.request_log].count("/pods")
 
     def test_are_a_resync_when_they_are_first_told(
         self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch

@@ -27,7 +27,7 @@ from memqos.host.backoff import (
 )
 from memqos.kube.pod import Pod
 
-QUICK = WatchTimings(watch=(2, 3), silence=0.3, short=0.05, slowness=0.01)
+QUICK = WatchTimings(watch=(2, 3), read_timeout=0.3, short=0.05, slowness=0.01)
 LARGEST = 1 << 20
 Copy = dict[tuple[str, str], Pod]
 
@@ -38,10 +38,10 @@ def server() -> Iterator[FakeApiServer]:
         yield served
 
 
-def client(server: FakeApiServer, silence: float = 5.0) -> ApiClient:
+def client(server: FakeApiServer, read_timeout: float = 5.0) -> ApiClient:
     return ApiClient(
         ClusterAccess(Cluster(server=server.url), User(), "a test"),
-        silence=silence,
+        read_timeout=read_timeout,
         sleep=lambda _: None,
     )
 
@@ -190,7 +190,7 @@ class TestFollowing:
     ) -> None:
         with watching(server) as watch:
             watch.wait(PATIENCE)
-        (asked,) = [each for each in server.asked if "watch" not in each.query]
+        (asked,) = [each for each in server.request_log if "watch" not in each.query]
         assert asked.query["resourceVersion"] == "0"
         assert asked.query["resourceVersionMatch"] == "NotOlderThan"
 
@@ -206,7 +206,7 @@ class TestBadDays:
     @pytest.mark.parametrize("fault", Faults._fields)
     def test_nothing_is_missed(self, server: FakeApiServer, fault: str) -> None:
         server.faults = Faults(**{fault: 0.2})
-        pace = WatchTimings(watch=(1, 1), silence=0.05, short=0.0, slowness=0.01)
+        pace = WatchTimings(watch=(1, 1), read_timeout=0.05, short=0.0, slowness=0.01)
         with watching(server, pace=pace, page=10) as watch:
             for number in range(40):
                 server.pods.put(pod(f"p{number}"))
@@ -227,7 +227,7 @@ class TestBadDays:
             eventually("it broke off", lambda: watch.fault is not None)
             server.faults = Faults()
             eventually("it goes on", lambda: names(watch) == ["one", "two"])
-        assert len([each for each in server.asked if "watch" not in each.query]) == 1
+        assert len([each for each in server.request_log if "watch" not in each.query]) == 1
         assert {each.query["resourceVersion"] for each in server.requests(watch="1")} <= {"1", "2"}
 
     def test_what_the_server_has_forgotten_is_listed_again(self, server: FakeApiServer) -> None:
@@ -252,7 +252,7 @@ class TestBadDays:
             watch.wait(PATIENCE)
             server.pods.put(pod("one", status={"phase": "Running", "message": "x" * (6 << 10)}))
             eventually("it is there", lambda: copy_of(watch) == expected(server))
-        assert len([each for each in server.asked if "watch" not in each.query]) == 2
+        assert len([each for each in server.request_log if "watch" not in each.query]) == 2
 
     def test_an_expired_watch_is_not_answered_with_a_storm_of_lists(
         self, server: FakeApiServer
@@ -264,7 +264,7 @@ class TestBadDays:
             eventually("there were some pauses", lambda: len(pauses.lengths) >= 9)
         assert ever_longer(pauses.lengths[:9], begin=1)
         # But for the first, there is a pause before every list.
-        lists = [each for each in server.asked if "watch" not in each.query]
+        lists = [each for each in server.request_log if "watch" not in each.query]
         assert len(lists) <= len(pauses.lengths) + 2
 
     def test_a_watch_that_ends_at_once_again_and_again_is_asked_for_ever_more_slowly(
@@ -281,7 +281,7 @@ class TestBadDays:
     def test_a_connection_that_is_gone_without_a_word_is_noticed(
         self, server: FakeApiServer
     ) -> None:
-        pace = WatchTimings(watch=(0, 0), silence=0.2, short=0.0, slowness=0.01)
+        pace = WatchTimings(watch=(0, 0), read_timeout=0.2, short=0.0, slowness=0.01)
         with watching(server, pace=pace) as watch:
             watch.wait(PATIENCE)
             server.faults = Faults(silent=1.0)
@@ -299,7 +299,7 @@ class TestBadDays:
         try:
             eventually("it is missed", lambda: "nothing listens" in str(watch.fault))
             assert names(watch) == ["web"]
-            assert watch.silent_for > 0
+            assert watch.stale_for > 0
         finally:
             watch.stop()
 
@@ -320,7 +320,7 @@ class TestBadDays:
     ) -> None:
         for number in range(5):
             server.pods.put(pod(f"p{number}"))
-        pace = WatchTimings(watch=(0, 0), silence=0.1, short=0.0, relist=0.0, slowness=0.01)
+        pace = WatchTimings(watch=(0, 0), read_timeout=0.1, short=0.0, relist=0.0, slowness=0.01)
         with watching(server, pace=pace) as watch:
             watch.wait(PATIENCE)
             with server.turn:
@@ -355,7 +355,7 @@ class TestBadDays:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
             asked = ApiClient(
-                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE
+                ClusterAccess(Cluster(server=url), User(), "a test"), read_timeout=PATIENCE
             )
             watch = Reflector(asked, POD_RESOURCE)
             watch.start()
@@ -394,9 +394,9 @@ class TestBadDays:
             server.bookmarks, server.faults = PATIENCE, Faults(dripped=1.0)
             server.pods.put(pod("new"))
             eventually("it is told", lambda: "not whole within 0.05 s" in str(watch.fault))
-            asked = len(server.asked)
+            asked = len(server.request_log)
             # A server that answers, and drips again, has not come back.
-            eventually("it was asked again", lambda: len(server.asked) > asked + 2)
+            eventually("it was asked again", lambda: len(server.request_log) > asked + 2)
             assert "not whole within" in str(watch.fault)
             assert names(watch) == []
             server.faults = Faults()
@@ -406,7 +406,7 @@ class TestBadDays:
     def test_a_watch_is_ended_even_if_it_goes_on_talking(self, server: FakeApiServer) -> None:
         server.bookmarks = 0.01
         # 0 is no bound of time for the server, which tells a bookmark at every look.
-        pace = WatchTimings(watch=(0, 0), silence=0.3, short=0.0)
+        pace = WatchTimings(watch=(0, 0), read_timeout=0.3, short=0.0)
         with watching(server, pace=pace) as watch:
             eventually("it is ended", lambda: "does not end within 0.6 s" in str(watch.fault))
             eventually("it goes on", lambda: watch.fault is None)
@@ -484,7 +484,7 @@ def test_after_any_number_of_lives_and_faults_the_copy_is_the_servers(
     def is_the_servers() -> bool:
         return watch.is_synced and copy_of(watch) == expected(server)
 
-    pace = WatchTimings(watch=(0, 1), silence=0.1, short=0.0, slowness=0.002)
+    pace = WatchTimings(watch=(0, 1), read_timeout=0.1, short=0.0, slowness=0.002)
     with watching(server, on_change=look, pace=pace, page=50) as watch:
         live_through(server, random.Random(seed))
         server.faults = Faults()

@@ -44,8 +44,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
 
 
 def forbidden(server: FakeApiServer, path: str) -> None:
-    said = {"kind": "Status", "code": 403, "message": 'User "jane" cannot list it'}
-    server.answers[path] = 403, {}, json.dumps(said).encode()
+    message = {"kind": "Status", "code": 403, "message": 'User "jane" cannot list it'}
+    server.answers[path] = 403, {}, json.dumps(message).encode()
 
 
 def expected(*arguments: str) -> Any:
@@ -67,10 +67,10 @@ def test_a_live_cluster_is_audited_as_its_dump_is(
 
 def test_it_is_read_in_pages_of_every_namespace(server: FakeApiServer) -> None:
     assert memqos("audit").code == 0
-    pods = [each.query for each in server.asked if each.path == "/api/v1/pods"]
+    pods = [each.query for each in server.request_log if each.path == "/api/v1/pods"]
     assert [each["limit"] for each in pods] == ["5", "5", "5"]
     assert ["continue" in each for each in pods] == [False, True, True]
-    assert {each.path for each in server.asked} == {
+    assert {each.path for each in server.request_log} == {
         METRICS,
         "/api/v1/pods",
         "/api/v1/nodes",
@@ -140,7 +140,7 @@ def test_a_list_that_always_expires_is_given_up(server: FakeApiServer) -> None:
 def test_a_namespace_or_labels_select_pods_and_their_usage(server: FakeApiServer) -> None:
     done = memqos("audit", "-n", "shop", "-l", "app=web", "-o", "json")
     assert "only pods in namespace shop with app=web were read" in " ".join(done.data["notes"])
-    asked = {each.path: each.query for each in server.asked}
+    asked = {each.path: each.query for each in server.request_log}
     assert asked["/api/v1/namespaces/shop/pods"]["labelSelector"] == "app=web"
     assert "labelSelector" not in asked["/api/v1/namespaces/shop/limitranges"]
     metrics = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
@@ -188,7 +188,7 @@ def test_usage_that_breaks_off_is_a_fault(server: FakeApiServer) -> None:
 def test_usage_given_in_files_is_not_asked_for(server: FakeApiServer) -> None:
     done = memqos("audit", "--usage", "examples/cluster/metrics.json", "-o", "json")
     assert done.data == expected()
-    assert METRICS not in [each.path for each in server.asked]
+    assert METRICS not in [each.path for each in server.request_log]
 
 
 @pytest.mark.parametrize("resource", ["nodes", "limitranges", "resourcequotas"])
@@ -260,7 +260,7 @@ def test_options_of_a_cluster_are_wrong_where_all_is_files(
     server: FakeApiServer, arguments: tuple[str, ...]
 ) -> None:
     assert memqos("audit", *arguments).code == 64
-    assert server.asked == []
+    assert server.request_log == []
 
 
 @pytest.mark.parametrize("plural", ["pods", "nodes", "limitranges", "resourcequotas"])

@@ -16,7 +16,7 @@ from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 from memqos.host.apiserver.reflector import WatchTimings
 from memqos.kube.node import Node
 
-QUICK = WatchTimings(watch=(2, 3), silence=0.3, short=0.0, slowness=0.01)
+QUICK = WatchTimings(watch=(2, 3), read_timeout=0.3, short=0.0, slowness=0.01)
 
 
 @pytest.fixture
@@ -26,7 +26,9 @@ def server() -> Iterator[FakeApiServer]:
 
 
 def client(server: FakeApiServer) -> ApiClient:
-    return ApiClient(ClusterAccess(Cluster(server=server.url), User(), "a test"), silence=PATIENCE)
+    return ApiClient(
+        ClusterAccess(Cluster(server=server.url), User(), "a test"), read_timeout=PATIENCE
+    )
 
 
 def node(name: str = "node-1", memory: str = "7Gi") -> dict[str, Any]:
@@ -166,4 +168,4 @@ class TestItsKubelet:
     def test_the_api_server_is_never_asked_to_pass_it_on(self, server: FakeApiServer) -> None:
         server.stores["nodes"].put(node())
         ClusterPods(client(server), "node-1").pods()
-        assert not [each.path for each in server.asked if "proxy" in each.path]
+        assert not [each.path for each in server.request_log if "proxy" in each.path]

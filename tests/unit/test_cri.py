@@ -114,8 +114,10 @@ def test_a_runtime_that_does_not_answer_is_given_up(node: OwnedNode) -> None:
     assert node.runtime.calls == []
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 64])
-def test_a_socket_where_something_else_listens_is_unreachable(said: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 64])
+def test_a_socket_where_something_else_listens_is_unreachable(
+    message: bytes, tmp_path: Path
+) -> None:
     path = str(tmp_path / "other.sock")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
@@ -125,7 +127,7 @@ def test_a_socket_where_something_else_listens_is_unreachable(said: bytes, tmp_p
             client, _ = server.accept()
             with client:
                 client.recv(1 << 16)
-                client.sendall(said)
+                client.sendall(message)
 
         thread = threading.Thread(target=answer)
         thread.start()

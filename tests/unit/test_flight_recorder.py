@@ -216,7 +216,7 @@ def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
         GuardRecord(
             2, kind="widen", old=90 * MI, new=95 * MI, step=1, steps=4, events=41, full=660
         ),
-        WriteRecord(3, "memory.high", "max", "90", "high/above-request", ABOVE_REQUEST.says),
+        WriteRecord(3, "memory.high", "max", "90", "high/above-request", ABOVE_REQUEST.text),
         WriteRecord(4, "memory.high", "90", "max", by="daemon-reload"),
     ]
 
@@ -232,7 +232,7 @@ def test_throttling_is_recorded_with_the_rule_of_the_value_in_place(
     def rules() -> list[FlightRecord]:
         return [each for each in records_of(recorder) if isinstance(each, WriteRecord)]
 
-    value, rule = str(90 * MI), (SHARE_OF_LIMIT.id, SHARE_OF_LIMIT.says)
+    value, rule = str(90 * MI), (SHARE_OF_LIMIT.id, SHARE_OF_LIMIT.text)
     look(1, 0, 90 * MI)
     assert rules() == []
     # The kernel has rounded it down to a page.

@@ -63,7 +63,7 @@ def intent(node: OwnedNode) -> IntentRecord:
     return IntentRecord(KUBEPODS, LOW, node.kernel.identity(KUBEPODS) or 0, "0", "0", "kubepods")
 
 
-def have_told_systemd(node: OwnedNode, unit: str = UNIT) -> None:
+def inform_systemd(node: OwnedNode, unit: str = UNIT) -> None:
     node.systemd.set_properties(unit, {"MemoryLow": 7 * MI})
 
 
@@ -104,8 +104,8 @@ def run_rollback(
 def test_a_drop_in_that_systemd_would_not_write_ends_what_is_believed(
     node: OwnedNode, unit: str, text: str
 ) -> None:
-    have_told_systemd(node)
-    have_told_systemd(node, SSHD)
+    inform_systemd(node)
+    inform_systemd(node, SSHD)
     before = node.systemd.traces()
     forge(node, owner_record(node, text, unit), intent(node))
     assert node.read_journal().damage == Damage(2, torn=False)
@@ -127,7 +127,7 @@ def test_a_unit_that_no_kubelet_makes_is_left_alone(
     node: OwnedNode, level: Level, file: str
 ) -> None:
     node.kernel.make(SSHD_PATH)
-    have_told_systemd(node, SSHD)
+    inform_systemd(node, SSHD)
     traces, contents = node.systemd.traces(), node.kernel.contents()
     kept = owner_record_of_sshd(node)
     old, new = ("0", "") if file == "cpuset.mems" else (str(10 * MI), str(7 * MI))
@@ -159,7 +159,7 @@ class TestACgroupThatOnlyTheJournalCallsReserved:
     @pytest.mark.parametrize("now", [0, 7 * MI])
     def test_keeps_its_drop_in(self, node: OwnedNode, now: int) -> None:
         node.kernel.make(SSHD_PATH)
-        have_told_systemd(node, SSHD)
+        inform_systemd(node, SSHD)
         forge_reserved(node, SSHD_PATH, str(now), owner_record_of_sshd(node))
         traces, contents = node.systemd.traces(), node.kernel.contents()
         with node.owners():
@@ -170,7 +170,7 @@ class TestACgroupThatOnlyTheJournalCallsReserved:
 
     def test_keeps_its_drop_in_where_nothing_is_owed(self, node: OwnedNode) -> None:
         node.kernel.make(SSHD_PATH)
-        have_told_systemd(node, SSHD)
+        inform_systemd(node, SSHD)
         kept = owner_record_of_sshd(node)
         meant = IntentRecord(SSHD_PATH, LOW, kept.cgroup, "0", "0", "reserved")
         forge(node, kept, meant, OutcomeRecord(SSHD_PATH, LOW, kept.cgroup, written=False))
@@ -233,7 +233,7 @@ def test_a_cgroup_that_the_kubelet_reserves_is_restored(
     forge_reserved(node, path, str(7 * MI))
     unit = systemd_unit(path)
     if unit is not None:
-        have_told_systemd(node, unit)
+        inform_systemd(node, unit)
         kept = OwnerRecord(
             path, node.kernel.identity(path) or 0, OwnerState("systemd", unit, {LOW: TENTH})
         )
@@ -307,7 +307,7 @@ class TestAnAgent:
 
 
 def test_a_unit_that_memqos_did_not_mean_to_write_is_left_alone(node: OwnedNode) -> None:
-    have_told_systemd(node)
+    inform_systemd(node)
     before = node.systemd.traces()
     forge(node, owner_record(node))
     assert node.rollback().owners_restored == ()
@@ -336,7 +336,7 @@ def test_a_drop_in_behind_a_link_is_not_written(node: OwnedNode, tmp_path: Path)
 def test_a_memory_value_of_a_unit_is_all_that_is_written_and_it_is_reported(
     node: OwnedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    have_told_systemd(node)
+    inform_systemd(node)
     node.kernel.set(KUBEPODS, LOW, "0")
     forge(node, owner_record(node), intent(node))
     shown = run_rollback(node, monkeypatch, "--list")
@@ -350,7 +350,7 @@ def test_a_memory_value_of_a_unit_is_all_that_is_written_and_it_is_reported(
         "1 as before already",
     ]
     assert (node.systemd.run / DROP_IN).read_text() == TENTH
-    have_told_systemd(node)
+    inform_systemd(node)
     node.kernel.set(KUBEPODS, LOW, "0")
     node.journal.write_bytes(before)
     data = run_rollback(node, monkeypatch, "-o", "json").data
@@ -361,7 +361,7 @@ def test_of_a_copy_of_a_tree_touches_no_systemd(
     node: OwnedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memqos.converge.router.SYSTEMD_RUN", str(node.systemd.run))
-    have_told_systemd(node)
+    inform_systemd(node)
     node.kernel.set(KUBEPODS, LOW, "0")
     before = node.systemd.traces()
     for text in (None, TENTH):
@@ -426,7 +426,7 @@ def test_the_root_of_a_copy_of_a_tree_may_be_a_link(tmp_path: Path) -> None:
 
 
 def test_a_drop_in_that_somebody_wrote_by_hand_keeps_memqos_from_writing(node: OwnedNode) -> None:
-    have_told_systemd(node)
+    inform_systemd(node)
     (node.systemd.run / DROP_IN).write_text("[Slice]\nMemoryLow=10%\nMemoryMax=20%\n")
     before = node.kernel.contents()
     with node.owners():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.node import CONTAINERS, MI, Node, a_plan, memory_folder
 
+from memqos.converge.journal import Journal, hierarchy_of, open_journal
 from memqos.converge.records import (
     Damage,
     Hierarchy,
@@ -101,7 +102,59 @@ class TestWhatIsOwed:
     def test_is_kept_apart_for_a_cgroup_of_the_same_name(self) -> None:
         again = (*PLACE[:2], 8)
         entries = undo_entries([intent("0", "4096"), intent("0", "8192", again)])
-        assert [debt.ours for debt in entries.values()] == [("4096",), ("8192",)]
+        assert [undo_entry.ours for undo_entry in entries.values()] == [("4096",), ("8192",)]
+
+
+class TestAWriteInTheKubeletsPlace:
+    """A value that the running kubelet keeps itself, as far as it has answered."""
+
+    @pytest.fixture
+    def journal(self, node: Node) -> Iterator[Journal]:
+        with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+            yield journal
+
+    def entry(self, journal: Journal, node: Node) -> tuple[str, tuple[str, ...]]:
+        """What would be restored, and for which values; the file says the same."""
+        journal.close()
+        (entry,) = journal.undo_entries.values()
+        assert node.read_journal().undo_entries == journal.undo_entries
+        return entry.original, entry.ours
+
+    def test_leaves_nothing_to_restore(self, journal: Journal, node: Node) -> None:
+        journal.record_intents([intent("0", "4096")])
+        journal.note_kubelet_write(intent("4096", "8192"))
+        journal.close()
+        assert journal.undo_entries == node.read_journal().undo_entries == {}
+
+    def test_is_not_what_was_there_before_where_memqos_corrects_it(
+        self, journal: Journal, node: Node
+    ) -> None:
+        journal.note_kubelet_write(intent("0", "4096"))
+        journal.note_kubelet_write(intent("4096", "8192"))
+        journal.record_intents([intent("8192", "12288")])
+        journal.record_outcome(outcome(True))
+        assert self.entry(journal, node) == ("0", ("12288",))
+
+    def test_over_a_value_of_memqos_is_not_either(self, journal: Journal, node: Node) -> None:
+        journal.record_intents([intent("0", "4096")])
+        journal.record_outcome(outcome(True))
+        journal.note_kubelet_write(intent("4096", "8192"))
+        journal.record_intents([intent("8192", "12288")])
+        journal.record_outcome(outcome(False))
+        assert self.entry(journal, node) == ("0", ("8192",))
+
+    def test_is_the_kubelets_own_once_it_has_confirmed(self, journal: Journal, node: Node) -> None:
+        journal.note_kubelet_write(intent("0", "4096"))
+        journal.discard_entries({PLACE[:2]})
+        journal.record_intents([intent("4096", "8192")])
+        assert self.entry(journal, node) == ("4096", ("8192",))
+
+    def test_is_forgotten_where_somebody_else_has_written_since(
+        self, journal: Journal, node: Node
+    ) -> None:
+        journal.note_kubelet_write(intent("0", "4096"))
+        journal.record_intents([intent("12288", "8192")])
+        assert self.entry(journal, node) == ("12288", ("8192",))
 
 
 class TestRecords:

@@ -39,11 +39,11 @@ class TestPlain:
     @pytest.mark.parametrize("path", ["", "/", "/pods", "/pods/"])
     def test_the_address_may_name_the_pods(self, kubelet: FakeKubelet, path: str) -> None:
         KubeletEndpoint(kubelet.url + path).get("/pods")
-        assert [path for path, _ in kubelet.asked] == ["/pods"]
+        assert [path for path, _ in kubelet.request_log] == ["/pods"]
 
     def test_no_one_is_named_to_a_kubelet_that_does_not_ask(self, kubelet: FakeKubelet) -> None:
         KubeletEndpoint(kubelet.url).get("/pods")
-        ((_, headers),) = kubelet.asked
+        ((_, headers),) = kubelet.request_log
         assert "Authorization" not in headers
 
     def test_a_token_never_crosses_a_plain_connection(
@@ -55,7 +55,7 @@ class TestPlain:
             lambda: KubeletEndpoint(kubelet.url, KubeletCredentials(token_file=str(token)))
         )
         assert "clear text" in text
-        assert kubelet.asked == []
+        assert kubelet.request_log == []
 
     def test_a_proxy_of_the_environment_is_not_used(
         self, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
@@ -130,16 +130,16 @@ class TestRefusals:
         assert "not known" in text
 
     @pytest.mark.parametrize(
-        ("raw", "said"),
+        ("raw", "message"),
         [
             (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "broke off"),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "broke off"),
         ],
     )
-    def test_an_answer_that_is_none(self, kubelet: FakeKubelet, raw: bytes, said: str) -> None:
+    def test_an_answer_that_is_none(self, kubelet: FakeKubelet, raw: bytes, message: str) -> None:
         kubelet.raw = raw
-        assert said in refusal(lambda: KubeletEndpoint(kubelet.url).get("/pods"))
+        assert message in refusal(lambda: KubeletEndpoint(kubelet.url).get("/pods"))
 
     def test_an_answer_too_large_is_not_read_to_its_end(
         self, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
@@ -198,7 +198,7 @@ class TestSecure:
             for text in ("one\n", "two"):
                 token.write_text(text)
                 endpoint.get("/pods")
-            sent = [headers["Authorization"] for _, headers in kubelet.asked]
+            sent = [headers["Authorization"] for _, headers in kubelet.request_log]
         assert sent == ["Bearer one", "Bearer two"]
 
     @pytest.mark.parametrize("text", ["", "two words", "ein\ntoken", "schlüssel"])
@@ -209,10 +209,10 @@ class TestSecure:
         token.write_text(text)
         with fake_kubelet({"/pods": PODS}, identity) as kubelet:
             endpoint = KubeletEndpoint(kubelet.url, KubeletCredentials(token_file=str(token)))
-            said = refusal(lambda: endpoint.get("/pods"))
-            assert kubelet.asked == []
-        assert "not a token" in said
-        assert not text or text not in said
+            message = refusal(lambda: endpoint.get("/pods"))
+            assert kubelet.request_log == []
+        assert "not a token" in message
+        assert not text or text not in message
 
     def test_a_stranger_is_not_told_the_token(self, identity: TlsFiles, tmp_path: Path) -> None:
         token = tmp_path / "token"
@@ -220,7 +220,7 @@ class TestSecure:
         with fake_kubelet({"/pods": PODS}, identity) as kubelet:
             endpoint = KubeletEndpoint(kubelet.url, KubeletCredentials(token_file=str(token)))
             text = refusal(lambda: endpoint.get("/pods"))
-            assert kubelet.asked == []
+            assert kubelet.request_log == []
         assert "not trusted" in text
         assert "--ca-file" in text
 

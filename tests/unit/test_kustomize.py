@@ -38,8 +38,8 @@ def kustomize() -> tuple[str, ...] | None:
         return program, "build"
     if program := shutil.which("kubectl"):
         asked = [program, "version", "--client", "-o", "json"]
-        said = subprocess.run(asked, capture_output=True, check=False, text=True).stdout
-        version = json.loads(said or "{}").get("kustomizeVersion", "v0")
+        message = subprocess.run(asked, capture_output=True, check=False, text=True).stdout
+        version = json.loads(message or "{}").get("kustomizeVersion", "v0")
         if int(version.removeprefix("v").partition(".")[0]) >= 4:
             return program, "kustomize"
     return None

@@ -205,5 +205,5 @@ class TestWhy:
                 for setting in level.values():
                     because = setting.because
                     assert because.rule
-                    assert because.says
+                    assert because.text
                     assert because.source

@@ -192,8 +192,8 @@ def test_nothing_is_marked_at_0() -> None:
     bottom = max(
         [float(line.get("y2", "")) for line in root.iter(f"{SVG}line") if "edge" in classes(line)]
     )
-    (said,) = [text for text in plot_texts(root) if text.words.startswith("request 0 ·")]
-    assert said.y - SMALL_FONT >= bottom - 3
+    (message,) = [text for text in plot_texts(root) if text.words.startswith("request 0 ·")]
+    assert message.y - SMALL_FONT >= bottom - 3
 
 
 def test_a_value_that_needs_the_node_is_drawn_as_unknown() -> None:

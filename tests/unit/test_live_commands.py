@@ -42,7 +42,7 @@ def node(name: str, memory: str = "8Gi") -> dict[str, Any]:
 
 
 def request_paths(server: FakeApiServer) -> list[str]:
-    return [each.path for each in server.asked]
+    return [each.path for each in server.request_log]
 
 
 class TestExplain:
@@ -135,7 +135,7 @@ class TestExplain:
         file.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}\n")
         monkeypatch.setattr("os.path.exists", lambda path: path == "pod/web")
         memqos("explain", "pod/web")
-        assert server.asked == []
+        assert server.request_log == []
 
     @pytest.mark.parametrize(
         "arguments", [[], ["a.yaml", "-l", "app=web"], ["examples/one.yaml", "--context", "dev"]]
@@ -153,7 +153,7 @@ class TestFit:
         assert done.code == 0
         assert done.data["nodes"] == 2
         assert done.data["release"] == "1.36"
-        (ended,) = [each for each in server.asked if each.path == "/api/v1/pods"]
+        (ended,) = [each for each in server.request_log if each.path == "/api/v1/pods"]
         assert "status.phase!=Succeeded" in ended.query["fieldSelector"]
 
     def test_the_word_cluster_means_the_current_context(self, server: FakeApiServer) -> None:
@@ -333,7 +333,7 @@ class TestPlan:
         server.pods.put(in_shop("other", "node-2"))
         root = ["--cgroup-root", str(tmp_path)]
         memqos("plan", "--context", "dev", "--node-name", "node-1", *root)
-        (asked,) = [each for each in server.asked if each.path == "/api/v1/pods"]
+        (asked,) = [each for each in server.request_log if each.path == "/api/v1/pods"]
         assert asked.query["fieldSelector"] == "spec.nodeName=node-1"
 
     def test_the_node_says_the_release_and_what_is_left_to_pods(
@@ -361,9 +361,13 @@ class TestPlan:
 
 class TestTrouble:
     def test_a_right_that_is_missing_is_named_with_its_rule(self, server: FakeApiServer) -> None:
-        said = {"kind": "Status", "code": 403, "message": 'User "jane" cannot get resource "pods"'}
+        message = {
+            "kind": "Status",
+            "code": 403,
+            "message": 'User "jane" cannot get resource "pods"',
+        }
         path = "/api/v1/namespaces/shop/pods/web"
-        server.answers[path] = 403, {}, json.dumps(said).encode()
+        server.answers[path] = 403, {}, json.dumps(message).encode()
         done = memqos("explain", "pod/web")
         assert done.code == 1
         assert "jane may not get pods in namespace shop (403)" in done.err

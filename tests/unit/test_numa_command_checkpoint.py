@@ -193,9 +193,9 @@ def test_nothing_is_written_over_without_force(tmp_path: Path) -> None:
 
 def test_pods_whose_memory_is_gone_are_excluded(tmp_path: Path) -> None:
     file, changed = saved(tmp_path, text()), machine(tmp_path, node=2, memory="32Gi")
-    said = repair(file, "--machine", changed)
-    assert "3 pods kept" in said
-    assert "pod 6b1f0a52-0c3e-4f1d-9a77-1d2f3a4b5c03 is left out" in said
+    message = repair(file, "--machine", changed)
+    assert "3 pods kept" in message
+    assert "pod 6b1f0a52-0c3e-4f1d-9a77-1d2f3a4b5c03 is left out" in message
     assert verify(f"{file}.repaired", "--machine", changed)["usable"]
 
 

@@ -292,18 +292,18 @@ def test_a_plan_of_a_machine_says_who_would_write_each_change(
     arguments = ["plan", "--release", "1.38", "--cgroup-root", str(tmp_path / "cgroup")]
     arguments += ["--pods", str(pods), "--kubelet", str(kubelet)]
 
-    def said(*more: str) -> str:
+    def message(*more: str) -> str:
         return CliRunner().invoke(cli, [*arguments, *more], catch_exceptions=False).stdout
 
     routes = {
         change["path"]: (change["through"], change["through_because"])
-        for change in json.loads(said("-o", "json"))["changes"]
+        for change in json.loads(message("-o", "json"))["changes"]
         if change["file"] == "memory.low"
     }
     hands = {path.rpartition(".")[2]: hand for path, (hand, _) in routes.items()}
     assert hands == {"slice": "systemd", "scope": "runtime"}
     assert all(because for _, because in routes.values())
-    assert "\nthrough the runtime: " in said()
+    assert "\nthrough the runtime: " in message()
 
 
 def test_numa_assignments_are_planned_when_asked_for(tmp_path: Path) -> None:

@@ -43,7 +43,9 @@ def happening(uid: str = "u", reason: EventReason = "MemoryProtected", note: str
 
 
 def client(server: FakeApiServer) -> ApiClient:
-    return ApiClient(ClusterAccess(Cluster(server=server.url), User(), "a test"), silence=PATIENCE)
+    return ApiClient(
+        ClusterAccess(Cluster(server=server.url), User(), "a test"), read_timeout=PATIENCE
+    )
 
 
 class TestBook:
@@ -191,8 +193,8 @@ class TestPoster:
         made.stop()
 
     def sent(self, server: FakeApiServer, count: int) -> list[ReceivedRequest]:
-        eventually(f"{count} requests came", lambda: len(server.asked) >= count)
-        return server.asked
+        eventually(f"{count} requests came", lambda: len(server.request_log) >= count)
+        return server.request_log
 
     def test_an_event_is_sent(self, server: FakeApiServer, poster: EventPoster) -> None:
         poster.post(happening())
@@ -242,12 +244,12 @@ class TestPoster:
         assert "verbs: [create, patch]" in text
         for n in range(20):
             poster.post(happening(str(n)))
-        assert len(server.asked) == 1
+        assert len(server.request_log) == 1
         assert poster.dropped == 21
         clock.now += PAUSE_SECONDS
         poster.post(happening("late"))
         eventually("one more is dropped", lambda: poster.dropped == 22)
-        assert len(server.asked) == 2
+        assert len(server.request_log) == 2
         assert poster.complaint() is None
 
     def test_events_of_another_namespace_are_sent_all_the_same(
@@ -373,7 +375,7 @@ class TestPoster:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
             asked = ApiClient(
-                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE
+                ClusterAccess(Cluster(server=url), User(), "a test"), read_timeout=PATIENCE
             )
             poster = EventPoster(asked, "n")
             poster.start()

@@ -6,8 +6,9 @@ from pathlib import Path
 import memqos
 
 PUBLIC = """
-    Capacity Cgroup Claim FieldError InputError KubeletConfiguration MemqosError Node Planner Pod
-    PodPlan Protection Quantity Reason Release Semantics Setting Settings Shape Tree Unreachable
+    Capacity Cgroup Claim FieldError InputError JournalError KubeletConfiguration MemqosError Node
+    Planner Pod PodPlan Protection Quantity Reason Release Semantics Setting Settings Shape Tree
+    Unreachable
     UnsupportedRelease WriteRefused allocatable apply_defaults cgroup_names effective kubelet_from
     plan_node qos_class read_kubelet semantics validate
 """.split()  # noqa: SIM905

@@ -73,12 +73,12 @@ def test_no_id_of_a_rule_is_spelled_anywhere_else() -> None:
 def test_no_text_of_a_rule_is_spelled_twice() -> None:
     times = Counter(text for _, text in literals())
     # A finding's rule has a short text, and may share it with another command's.
-    assert [rule.id for rule in RULES.values() if times[rule.says] != 1] == []
+    assert [rule.id for rule in RULES.values() if times[rule.text] != 1] == []
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)
 def test_a_rule_has_a_text_and_a_source(rule: object) -> None:
-    assert getattr(rule, "says", "")
+    assert getattr(rule, "text", "")
     assert getattr(rule, "source", "")
 
 

@@ -206,7 +206,7 @@ class TestSources:
             assert sources.read_facts(NODE, endpoint).notes[0] == (
                 "the running kubelet is v1.35.0, by its Node"
             )
-            assert kubelet.asked == []
+            assert kubelet.request_log == []
             found = KubeletSources(machine).read_facts(None, endpoint)
             assert found.version == "v1.33.1"
             assert found.version_source == f"{kubelet.url}/metrics"
@@ -280,13 +280,13 @@ class TestSources:
         with fake_kubelet({"/metrics": BUILD, "/configz": b"{}"}) as kubelet:
             endpoint = KubeletEndpoint(kubelet.url)
             sources.read_facts(None, endpoint)
-            once = len(kubelet.asked)
+            once = len(kubelet.request_log)
             now[0] = 299.9
             sources.read_facts(None, endpoint)
-            assert len(kubelet.asked) == once
+            assert len(kubelet.request_log) == once
             now[0] = 300.0
             sources.read_facts(None, endpoint)
-            assert len(kubelet.asked) == 2 * once
+            assert len(kubelet.request_log) == 2 * once
 
     def test_an_endpoint_that_is_silent_is_asked_again_later_and_later(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -295,9 +295,9 @@ class TestSources:
 
         def ask(_endpoint: object, **_parts: bool) -> EndpointFacts:
             asked.append(now[0])
-            return EndpointFacts(is_silent=True)
+            return EndpointFacts(is_unreachable=True)
 
-        monkeypatch.setattr(running_kubelet, "ask_kubelet", ask)
+        monkeypatch.setattr(running_kubelet, "query_kubelet", ask)
         sources = KubeletSources(roots(tmp_path), lambda: now[0])
         endpoint = KubeletEndpoint("https://127.0.0.1:10250")
         for _ in range(9):

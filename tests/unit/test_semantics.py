@@ -595,7 +595,7 @@ class TestReasons:
                 for setting in settings.values():
                     because = setting.because
                     assert because.rule == setting.rule.id
-                    assert because.says
+                    assert because.text
                     assert because.source
                     text = "; ".join(because.steps)
                     assert all(mentions(text, given) for given in setting.inputs)

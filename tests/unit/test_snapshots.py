@@ -175,7 +175,7 @@ class TestTaking:
     def test_a_machine_without_a_kubelet_has_a_snapshot_too(self, tmp_path: Path) -> None:
         empty = Roots(*[f"{tmp_path}/{name}" for name in "abcd"])
         snapshot = take_snapshot(
-            parse_pod_source("http://127.0.0.1:1"), may_be_silent=True, roots=empty
+            parse_pod_source("http://127.0.0.1:1"), may_be_unreachable=True, roots=empty
         )
         assert (snapshot.running, snapshot.cgroups, snapshot.processes) == ((), {}, {})
         text = "\n".join(snapshot.notes)
@@ -343,7 +343,7 @@ class TestKubeletsWord:
     def test_its_plain_port_is_not_asked_for_it(self, tmp_path: Path) -> None:
         with fake_kubelet({"/pods": {"kind": "PodList"}, "/metrics": b""}) as kubelet:
             take_snapshot(parse_pod_source(kubelet.url), roots=roots(tmp_path))
-            assert [path for path, _ in kubelet.asked] == ["/pods", "/metrics"]
+            assert [path for path, _ in kubelet.request_log] == ["/pods", "/metrics"]
 
 
 class TestLoading:

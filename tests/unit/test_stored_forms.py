@@ -87,8 +87,8 @@ def test_a_saved_plan_is_read() -> None:
     assert [(each.change.path, each.change.file, each.change.new) for each in steps] == [
         (each["path"], each["file"], each["new"]) for each in changes
     ]
-    said = [(each.change.setting.rule.id, each.change.setting.because.says) for each in steps]
-    assert said == [(each["rule"], RULES[each["rule"]].says) for each in changes]
+    message = [(each.change.setting.rule.id, each.change.setting.because.text) for each in steps]
+    assert message == [(each["rule"], RULES[each["rule"]].text) for each in changes]
 
 
 def test_a_configuration_is_read() -> None:

@@ -95,7 +95,7 @@ def test_a_rule_that_is_not_recorded_is_the_plans() -> None:
     # The kernel rounds down to a page.
     for value in (486 * MI, 486 * MI + 4095):
         (found,) = story_of(recording, None, planned_as(value, SHARE_OF_LIMIT)).chapters
-        assert (found.rule, found.because) == (SHARE_OF_LIMIT.id, SHARE_OF_LIMIT.says)
+        assert (found.rule, found.because) == (SHARE_OF_LIMIT.id, SHARE_OF_LIMIT.text)
         assert len(found.evidence) == 2
     of_another = Recording(msgspec.structs.replace(WEB, container="proxy"), EPISODE)
     (found,) = story_of(of_another, None, planned_as(486 * MI, SHARE_OF_LIMIT)).chapters
@@ -126,7 +126,7 @@ def test_a_rule_recorded_beats_the_plan_and_is_no_change_where_nothing_was_writt
 def test_a_rule_recorded_without_its_text_has_the_one_of_its_id() -> None:
     written = WriteRecord(0, "memory.high", "max", "1", ABOVE_REQUEST.id)
     found = [each for each in story_from(written, *EPISODE).chapters if each.kind == "throttled"]
-    assert found[0].because == ABOVE_REQUEST.says
+    assert found[0].because == ABOVE_REQUEST.text
 
 
 def test_an_episode_without_an_end_lasts_as_long_as_events_are_seen() -> None:

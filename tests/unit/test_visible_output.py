@@ -243,8 +243,8 @@ def test_what_an_api_server_says_is_one_line(
     with fake_api_server() as server:
         lead_to(server.url, tmp_path, monkeypatch)
         server.answers["/version"] = 200, {}, b'{"gitVersion": "v1.36.0"}'
-        said = {"kind": "Status", "code": 500, "message": NAME}
-        server.answers["/api/v1/namespaces/shop/pods/web"] = 500, {}, json.dumps(said).encode()
+        message = {"kind": "Status", "code": 500, "message": NAME}
+        server.answers["/api/v1/namespaces/shop/pods/web"] = 500, {}, json.dumps(message).encode()
         done = memqos("explain", "pod/web")
     assert done.code == 1
     check_visible(done)
@@ -258,8 +258,8 @@ def test_what_an_api_server_says_is_one_line(
 def test_no_rule_that_an_api_server_asks_to_grant_has_lines_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, command: str
 ) -> None:
-    said = {"kind": "Status", "code": code, "message": f'User "jane\n{RULE}" may:\n{RULE}'}
-    refusal = code, {"Retry-After": "60"}, json.dumps(said).encode()
+    message = {"kind": "Status", "code": code, "message": f'User "jane\n{RULE}" may:\n{RULE}'}
+    refusal = code, {"Retry-After": "60"}, json.dumps(message).encode()
     with fake_api_server() as server:
         lead_to(server.url, tmp_path, monkeypatch)
         server.answers["/version"] = 200, {}, b'{"gitVersion": "v1.36.0"}'

@@ -208,7 +208,7 @@ def test_the_rule_of_a_pod_that_an_agent_manages_is_the_agents(tmp_path: Path) -
         if "high 4242" in files.get("memory.events", "")
     )
     high = data["cgroups"][path]["memory.high"]
-    planned = {"desired": high, "rule": HIGH_WIDENED.id, "because": HIGH_WIDENED.says}
+    planned = {"desired": high, "rule": HIGH_WIDENED.id, "because": HIGH_WIDENED.text}
     cgroup = {"path": path, "container": "c0", "files": {"memory.high": planned}}
     data["agent"] = {
         "version": "1",

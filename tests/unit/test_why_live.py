@@ -260,8 +260,8 @@ class TestBesideARecord:
         finished = {**KILLED, "finishedAt": kill["at"]}
         uid = self.uid(records)
         put(server, {"name": "api", "lastState": {"terminated": finished}}, uid=uid)
-        said = "slowed down from here on: memory.high 486.4Mi of api"
-        happened(server, "ThrottleLimitSet", said, "10:00:04", uid=uid)
+        event_text = "slowed down from here on: memory.high 486.4Mi of api"
+        happened(server, "ThrottleLimitSet", event_text, "10:00:04", uid=uid)
         happened(server, "AnnotationIgnored", "wrong", "10:01:00", uid=uid)
         (after,) = why("--records", records, "-o", "json").data["containers"]
         assert [each["kind"] for each in after["chapters"]] == [
@@ -364,11 +364,14 @@ class TestBesideARecord:
         recorder.flush()
         put(server, {"name": "api"})
         series = {"count": 3, "lastObservedTime": "2026-03-02T10:07:00Z"}
-        said = "memory.high 96Mi of api"
-        happened(server, "ThrottleLimitSet", said, "10:00:00", series=series)
+        event_text = "memory.high 96Mi of api"
+        happened(server, "ThrottleLimitSet", event_text, "10:00:00", series=series)
         done = why("--records", recorder.folder)
         assert "· event" not in done.out
-        assert f"event ThrottleLimitSet of memqos (3 times, last at 10:07:00): {said}" in done.out
+        assert (
+            f"event ThrottleLimitSet of memqos (3 times, last at 10:07:00): {event_text}"
+            in done.out
+        )
 
     def test_of_two_kills_the_nearest_is_the_one_that_the_kubelet_saw(
         self, server: FakeApiServer, tmp_path: Path
@@ -431,7 +434,7 @@ class TestWhomToAsk:
     def test_nobody_is_asked_where_records_are_named(self, server: FakeApiServer) -> None:
         done = memqos("why", "api-1", "-n", "shop", "--records", "examples/records")
         assert done.code == 0
-        assert server.asked == []
+        assert server.request_log == []
 
     def test_a_namespace_is_enough(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

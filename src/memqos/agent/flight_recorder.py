@@ -115,7 +115,7 @@ class FlightRecorder:
             self._histories[path] = msgspec.structs.replace(memory, last=last)
 
     def record_removal(self, path: str, at: int) -> None:
-        """A container's cgroup is gone. What was last known of it is written down."""
+        """A container's cgroup was removed. What was last known of it is written down."""
         who, memory = self._subjects.pop(path, None), self._histories.pop(path, None)
         if who is not None and memory is not None:
             self._removed[path] = at, who
@@ -142,7 +142,7 @@ class FlightRecorder:
         self._note(
             change.path,
             WriteRecord(
-                at, change.file, change.old, change.new, reason.rule, truncate_text(reason.says)
+                at, change.file, change.old, change.new, reason.rule, truncate_text(reason.text)
             ),
         )
 
@@ -239,8 +239,8 @@ def _rule_in_place(setting: Setting, reading: MemoryReading) -> list[FlightRecor
     value = "max" if reading.high is None else str(reading.high)
     if as_stored("memory.high", setting.value, os.sysconf("SC_PAGE_SIZE")) != value:
         return []
-    says = truncate_text(setting.rule.says)
-    return [WriteRecord(reading.at, "memory.high", value, value, setting.rule.id, says)]
+    text = truncate_text(setting.rule.text)
+    return [WriteRecord(reading.at, "memory.high", value, value, setting.rule.id, text)]
 
 
 def guard_record(decision: GuardDecision, old: int | None, steps: int, at: int) -> GuardRecord:

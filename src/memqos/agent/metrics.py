@@ -52,8 +52,8 @@ def _family(metric: Metric, samples: Iterable[MetricSample]) -> Family:
     return Family(metric.name, metric.kind, metric.help, samples)
 
 
-def _single(metric: Metric, value: float, labelled: str = "") -> Family:
-    return _family(metric, [MetricSample(labelled, value)])
+def _single(metric: Metric, value: float, label_text: str = "") -> Family:
+    return _family(metric, [MetricSample(label_text, value)])
 
 
 def _agent_families(view: AgentView) -> Iterator[Family]:
@@ -94,15 +94,15 @@ def _value_families(node: NodeView, cgroups: LabelledCgroups) -> Iterator[Family
             desired,
             [
                 MetricSample(*each)
-                for labelled, cgroup in of
-                for each in _planned_values(labelled, cgroup, page_size)
+                for label_text, cgroup in of
+                for each in _planned_values(label_text, cgroup, page_size)
             ],
         )
         yield _family(
             actual,
             [
-                MetricSample(_with_file(labelled, file), _bytes(content))
-                for labelled, cgroup in of
+                MetricSample(_with_file(label_text, file), _bytes(content))
+                for label_text, cgroup in of
                 if (found := node.files.get(cgroup.path)) is not None
                 for file in MEMORY_FILES
                 if (content := found.get(file)) is not None
@@ -110,39 +110,41 @@ def _value_families(node: NodeView, cgroups: LabelledCgroups) -> Iterator[Family
         )
 
 
-def _planned_values(labelled: str, cgroup: Cgroup, page_size: int) -> Iterator[tuple[str, float]]:
+def _planned_values(label_text: str, cgroup: Cgroup, page_size: int) -> Iterator[tuple[str, float]]:
     for file in MEMORY_FILES:
         setting = cgroup.settings.get(file)
         if setting is not None and setting.value != NEEDS_NODE:
-            yield _with_file(labelled, file), _bytes(as_stored(file, setting.value, page_size))
+            yield _with_file(label_text, file), _bytes(as_stored(file, setting.value, page_size))
 
 
 def _kernel_families(view: AgentView, cgroups: LabelledCgroups, proc: str) -> Iterator[Family]:
     counters = view.counters
     found = [
-        (labelled, counters[cgroup.path]) for labelled, cgroup in cgroups if cgroup.path in counters
+        (label_text, counters[cgroup.path])
+        for label_text, cgroup in cgroups
+        if cgroup.path in counters
     ]
     yield _family(
         names.MEMORY_CURRENT,
         [
-            MetricSample(labelled, each.current)
-            for labelled, each in found
+            MetricSample(label_text, each.current)
+            for label_text, each in found
             if each.current is not None
         ],
     )
     yield _family(
         names.EVENT_COUNTS,
         [
-            MetricSample(_with_label(labelled, "event", event), count)
-            for labelled, each in found
+            MetricSample(_with_label(label_text, "event", event), count)
+            for label_text, each in found
             for event, count in each.events.items()
         ],
     )
     yield _family(
         names.PRESSURE,
         [
-            MetricSample(_with_label(labelled, "kind", kind), seconds)
-            for labelled, each in found
+            MetricSample(_with_label(label_text, "kind", kind), seconds)
+            for label_text, each in found
             for kind, seconds in each.pressure.items()
         ],
     )
@@ -262,8 +264,8 @@ def _sampler_families(sampler: SamplerView | None, cgroups: LabelledCgroups) -> 
         yield _family(
             names.GUARD_STEP,
             [
-                MetricSample(labelled, guard.widened[cgroup.path])
-                for labelled, cgroup in cgroups
+                MetricSample(label_text, guard.widened[cgroup.path])
+                for label_text, cgroup in cgroups
                 if cgroup.path in guard.widened
             ],
         )
@@ -280,21 +282,21 @@ def _sampler_families(sampler: SamplerView | None, cgroups: LabelledCgroups) -> 
 
 def _kep_families(view: AgentView, cgroups: LabelledCgroups) -> Iterator[Family]:
     files, counters = view.node.files, view.counters
-    containers = [(labelled, each.path) for labelled, each in cgroups if each.container]
+    containers = [(label_text, each.path) for label_text, each in cgroups if each.container]
     for metric, file in ((names.KEP_MIN, "memory.min"), (names.KEP_HIGH, "memory.high")):
         yield _family(
             metric,
             [
-                MetricSample(labelled, _bytes(files[path][file]))
-                for labelled, path in containers
+                MetricSample(label_text, _bytes(files[path][file]))
+                for label_text, path in containers
                 if file in files[path]
             ],
         )
     yield _family(
         names.KEP_THROTTLED,
         [
-            MetricSample(labelled, counters[path].events["high"])
-            for labelled, path in containers
+            MetricSample(label_text, counters[path].events["high"])
+            for label_text, path in containers
             if path in counters and "high" in counters[path].events
         ],
     )
@@ -339,13 +341,13 @@ def _labels_of(contested: ContestedValue) -> str:
     return _labels(cgroup.pod or "", cgroup.container or "")
 
 
-def _with_label(labelled: str, name: str, word: str) -> str:
+def _with_label(label_text: str, name: str, word: str) -> str:
     """One more label, with one of the kernel's own words: those need no escapes."""
-    return f'{labelled},{name}="{word}"'
+    return f'{label_text},{name}="{word}"'
 
 
-def _with_file(labelled: str, file: str) -> str:
-    return f'{labelled},file="{file}"'
+def _with_file(label_text: str, file: str) -> str:
+    return f'{label_text},file="{file}"'
 
 
 def _bytes(content: str) -> float:

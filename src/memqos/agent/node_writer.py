@@ -220,8 +220,7 @@ class NodeWriter:
         journal = self._journal
         if journal is None:
             return
-        for key in [key for key in journal.undo_entries if key[:2] in managed]:
-            journal.discard_entry(key)
+        journal.discard_entries(managed)
         journal.close()
 
     def count_leftover_values(self) -> int:

@@ -21,7 +21,7 @@ from memqos.converge.pod_sources import (
     PodSource,
     describe_pods_api,
 )
-from memqos.converge.running_kubelet import Submit, ask_at_once
+from memqos.converge.running_kubelet import Submit, run_at_once
 from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.backoff import backoff_delay
 from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
@@ -386,7 +386,7 @@ def agent_pod_source(
     source: PodSourceConfig,
     list_running: Callable[[], ContainersByRuntime] = dict,
     on_change: Callable[[], None] | None = None,
-    submit: Submit = ask_at_once,
+    submit: Submit = run_at_once,
 ) -> PodSource:
     """Where the pods come from; `list_running` lists the running containers, for bare manifests.
 

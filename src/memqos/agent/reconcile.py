@@ -30,7 +30,10 @@ def build_reconciler(
     reader: NodeReader, writer: NodeWriter, now: float, guard: NodeGuard | None = None
 ) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
+    # Before the first request to the kubelet: a restart while that is pending makes the answer old.
+    markers = reader.read_restart_markers()
     core = Reconciler(_new_planner(reader, _read_settings(reader, writer)), now, guard)
+    core.drift.update_markers(markers, now)
     if reader.configuration.mode == "observe" and (values := writer.count_leftover_values()):
         core.report.log(
             "warning",
@@ -135,11 +138,9 @@ def _drop_kubelet_entries(
 ) -> None:
     """Drop undo entries of files that the kubelet writes itself, once it has said that it does."""
     managed = core.node_intent.kubelet_managed
-    if not any(key[:2] in managed for key in writer.undo_entries):
-        return
     if answered:
         writer.drop_kubelet_entries(managed)
-    else:
+    elif any(key[:2] in managed for key in writer.undo_entries):
         core.request_confirmation(now)
 
 

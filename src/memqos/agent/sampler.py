@@ -150,15 +150,15 @@ class Sampler:
         self._last = moment
 
     def _needs_sample(self, path: str, place: str, core: Reconciler, now: float) -> bool | None:
-        """Whether a container is to be looked at fully; None of one that is gone."""
+        """Whether a container is to be looked at fully; None where it was removed."""
         identity, last = core.observed.by_path[place].identity, self._last_looks.get(path)
-        is_silent = self._event_watches.is_quiet(place, identity)
+        is_quiet = self._event_watches.is_quiet(place, identity)
         is_guarded = self.guard is not None and self.guard.is_active(path)
-        if last is not None and is_silent and not is_guarded and last.is_current(now):
+        if last is not None and is_quiet and not is_guarded and last.is_current(now):
             return False
-        if not is_silent:
+        if not is_quiet:
             self._event_watches.watch(place, identity)
-        events = last.events if last is not None and is_silent else self._read_events(place)
+        events = last.events if last is not None and is_quiet else self._read_events(place)
         is_same = last is not None and events == last.events and not is_guarded
         if last is not None and is_same and last.is_current(now):
             return False

@@ -1,8 +1,8 @@
 """Where an agent's settings come from: the machine, the running kubelet, the names of cgroups.
 
-In a cluster the Node says what is in force, and the kubelet itself what it was configured with,
-where its endpoint may be read; else its process and its file do. Nothing here waits for the
-kubelet: `submit` sends the request, and each call goes by the last answer.
+In a cluster the version and the memory are those of the Node. The configuration is the kubelet's
+own, where its endpoint may be read; else that of its process, or its file. Nothing here waits for
+the kubelet: `submit` sends the request, and each call goes by the last answer.
 """
 
 import time
@@ -15,7 +15,7 @@ from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.pod_intent import AgentSettings
 from memqos.agent.core.report import LogSeverity
 from memqos.converge.observation import driver_in_tree
-from memqos.converge.running_kubelet import KubeletFacts, KubeletSources, Submit, ask_at_once
+from memqos.converge.running_kubelet import KubeletFacts, KubeletSources, Submit, run_at_once
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kubelet import KubeletEndpoint
@@ -24,7 +24,7 @@ from memqos.host.versions import kubelet_version
 from memqos.kube.kubelet import CgroupDriver
 from memqos.kube.node import Node
 from memqos.settings.facts import RawKubeletConfig, facts_of_machine
-from memqos.settings.resolver import NodeSettings, resolve
+from memqos.settings.resolver import NodeSettings, kubelet_with, resolve
 from memqos.settings.settings import SettingsOptions
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class SettingsSource:
         fs: CgroupFs,
         roots: Roots,
         clock: Callable[[], float] = time.monotonic,
-        submit: Submit = ask_at_once,
+        submit: Submit = run_at_once,
     ) -> None:
         self._clock = clock
         self._fs = fs
@@ -165,7 +165,9 @@ class SettingsSource:
             resolved = msgspec.structs.replace(
                 resolved,
                 notes=(*facts.notes, *resolved.notes),
-                doubt=KUBELET_PENDING if facts.is_first_pending else resolved.doubt,
+                doubt=KUBELET_PENDING
+                if facts.is_first_pending
+                else resolved.doubt or _unknown_kubelet_doubt(resolved, config, options.release),
             )
             self._last = AgentSettings(**msgspec.structs.asdict(resolved), numa=numa)
             self._inputs = inputs, self._driver()
@@ -257,6 +259,26 @@ class SettingsSource:
         from memqos.numa.machines import machine_from_kernel
 
         return machine_from_kernel(read_machine(self._roots))
+
+
+def _unknown_kubelet_doubt(
+    node_settings: NodeSettings, config: RawKubeletConfig | None, release: str | None
+) -> str | None:
+    """Why nothing is written where a kubelet may keep the levels, though none is known to run.
+
+    A plan of `apply` has the kubelet's own values there; an agent plans the sum of what pods
+    reserve, and a kubelet with the gate on would write its own again every minute (decision 12).
+    """
+    if node_settings.kubelet is not None or config is None or release is None:
+        return None
+    kubelet = kubelet_with(config, release)
+    if kubelet is None or not kubelet.writes_levels:
+        return None
+    return (
+        f"{config.name} has MemoryQoS on, and no kubelet is known to run with it: one that does "
+        "keeps protection above pods itself – name a source that tells its version, or where no "
+        "kubelet runs, state gates instead"
+    )
 
 
 def _read_kubelet_file(file: str) -> RawKubeletConfig:

@@ -95,11 +95,11 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     def health_problem(self, now: float) -> str | None:
         """Why the agent should be restarted; None where it should not."""
         status = self.status
-        silent = now - status.passed_at
+        age = now - status.passed_at
         resyncs = 2 * self.node.configuration.resync
         # Mode observe has nothing to do between two resyncs.
-        if silent > STUCK_AFTER + (0 if self.node.polls else resyncs):
-            return f"no pass has ended well for {silent:.0f} s" + (
+        if age > STUCK_AFTER + (0 if self.node.polls else resyncs):
+            return f"no pass has ended well for {age:.0f} s" + (
                 f": {status.failing}" if status.failing else ""
             )
         failing = now - status.failing_since
@@ -241,7 +241,7 @@ def _files(
                 "desired": as_stored(file, setting.value, page_size),
                 "actual": actual.get(file),
                 "rule": because.rule,
-                "because": because.says,
+                "because": because.text,
                 "steps": because.steps,
                 "source": because.source,
             },

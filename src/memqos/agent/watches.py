@@ -141,7 +141,7 @@ class EventWatches:
             self.failure = str(error)
 
     def read_changes(self) -> None:
-        """Take in what has gone off since the last time."""
+        """Take in the events since the last call."""
         if self._changes is None:
             return
         changed = self._changes.read_changes()

@@ -200,4 +200,4 @@ def _finding(
     rule: str, where: str, evidence: tuple[str, ...], severity: Severity | None = None
 ) -> Finding:
     info = RULES_BY_ID[rule]
-    return Finding(rule, severity or info.severity, info.says, where, evidence, info.fix)
+    return Finding(rule, severity or info.severity, info.summary, where, evidence, info.fix)

@@ -14,6 +14,9 @@ from memqos.converge.pod_sources import PODS_API, is_url, pods_api_socket
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+FlagValue = str | bool | tuple[str, ...] | None
+"""What click gives for a flag: () or None where it was not used."""
+
 _FILES: Final = "pods.files"
 _KUBELET: Final = "pods.kubelet"
 
@@ -28,9 +31,9 @@ def configuration_options(command: _F) -> _F:
     )(command)
 
 
-def flag_values(options: Mapping[str, Any]) -> dict[str, object]:
-    """The flags that were given, by their field; takes those of other options for nothing."""
-    given = {
+def flag_values(options: Mapping[str, FlagValue]) -> dict[str, object]:
+    """The flags that were used, by their field; other options are ignored."""
+    given: dict[str, object] = {
         _field_name(field): options[_parameter_name(field)]
         for field in CONFIG_FIELDS.values()
         if options.get(_parameter_name(field)) not in (None, ())
@@ -95,7 +98,7 @@ def _parameter_name(field: ConfigField) -> str:
 
 @click.command()
 @configuration_options
-def command(config: str | None, **options: Any) -> int:
+def command(config: str | None, **flags: FlagValue) -> int:
     """Keep this node as planned while pods come and go.
 
     By default it only observes: it computes and reports, and writes nothing. With --mode enforce
@@ -110,10 +113,10 @@ def command(config: str | None, **options: Any) -> int:
 
     Exit code 0: stopped as told, 1: something failed.
     """
-    flags = flag_values(options)
+    given = flag_values(flags)
 
     def load() -> AgentConfiguration:
-        return load_configuration(config, os.environ, flags)
+        return load_configuration(config, os.environ, given)
 
     configuration = load()
     # The loop costs a fifth of a second to import: what is wrong is reported before.

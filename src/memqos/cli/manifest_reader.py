@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from memqos.cli.output import complain
-from memqos.errors import InputError, quote_brief
+from memqos.errors import InputError, quote_excerpt
 from memqos.host.manifest_files import load_files
 from memqos.kube.pod import Pod
 from memqos.manifests.documents import Document, read_documents
@@ -155,4 +155,6 @@ def _wrong_kind_error(item: "Item", kinds: Collection[str]) -> InputError:
     expected = " or ".join(kinds)
     if not item.kind:
         return item.error("required, but missing", "kind", f"expected {expected}")
-    return item.error(f"{quote_brief(item.kind)} is of no use here", "kind", f"expected {expected}")
+    return item.error(
+        f"{quote_excerpt(item.kind)} is of no use here", "kind", f"expected {expected}"
+    )

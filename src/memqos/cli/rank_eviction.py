@@ -6,7 +6,7 @@ import click
 
 from memqos.cli.cluster_access import LiveCluster, cluster_options
 from memqos.cli.options import BytesType, parse_gates, release_options
-from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.cli.rank_eviction_inputs import EvictionInputs, read_eviction_inputs
 from memqos.cli.settings import with_kubelet_file
 from memqos.cluster.eviction_order import eviction_order, first_evictable, offending_usage
@@ -181,8 +181,7 @@ def _print(found: EvictionReport, release: Release, *, why: bool) -> None:
     print(f"Kubernetes {release} · {pluralize(len(found.order), 'pod')} on one node")
     for line in threshold_lines(found.readings):
         print_lines([line])
-    for note in found.notes:
-        print_lines([f"note: {note}"])
+    print_notes(found.notes)
     print_lines(["", *eviction_text(found)])
     if why:
         from memqos.draw.text.eviction import eviction_reasons

@@ -68,7 +68,7 @@ def command(
     with _progress() as step:
         snapshot = take_snapshot(
             source or KubeletPods(KubeletEndpoint(READ_ONLY_URL)),
-            may_be_silent=source is None,
+            may_be_unreachable=source is None,
             roots=Roots(cgroup=cgroup_root),
             configuration=load_kubelet_config(kubelet),
             images=not without_images,

@@ -85,7 +85,7 @@ def apply(
         )
     for step in ready:
         if step.kubelet_managed:
-            journal.discard_entry(_file_key(step))
+            journal.note_kubelet_write(_intent(step, options.page_size))
     done = 0
     for batch in batch_steps(ready, driver.batch_key):
         progress(done, len(ready), batch[0].change)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memqos.host.apiserver.events import EventPoster
 
 FIRST_LIST_SECONDS: Final = 30.0
-_SILENT: Final = 60.0
+_STALE: Final = 60.0
 """Seconds without a response after which a cluster counts as unreachable."""
 _KUBELET_SECONDS: Final = 3.0
 """How long a kubelet may take to answer: commands wait for it, and an agent writes nothing before
@@ -53,7 +53,7 @@ class WatchedNode(PodSource):
 
     `on_change` is called from those threads: an asyncio loop passes
     `partial(loop.call_soon_threadsafe, event.set)`. While the API server is away the last state
-    stays, and `fault` says why; `silent_for` says how old it may be.
+    stays, and `fault` says why; `stale_for` says how old it may be.
     """
 
     def __init__(
@@ -143,14 +143,14 @@ class WatchedNode(PodSource):
         return self._pods.fault or self._self.fault
 
     @property
-    def silent_for(self) -> float:
+    def stale_for(self) -> float:
         """Seconds since the API server last spoke of the pods."""
-        return self._pods.silent_for
+        return self._pods.stale_for
 
     @property
     def stale_reason(self) -> str | None:
         fault = self.fault
-        return None if fault is None or self.silent_for < _SILENT else str(fault)
+        return None if fault is None or self.stale_for < _STALE else str(fault)
 
     def _new_pods(self) -> Reflector[Pod]:
         return Reflector(

@@ -1,7 +1,7 @@
 """The driver that has the container runtime write: unified values of its containers.
 
 A runtime writes all that it has stored of a container on every update, whoever asks for it, so
-values that it was not told are lost.
+values that it does not store are lost.
 """
 
 from collections.abc import Collection, Mapping, Sequence

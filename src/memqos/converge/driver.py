@@ -34,4 +34,4 @@ class Driver(Protocol):
         """
 
     def read(self, path: str, file: str) -> str | None:
-        """What is there now; None where the cgroup or the file is gone."""
+        """What is there now; None where the cgroup or the file was removed."""

@@ -7,7 +7,7 @@ cgroup tree in one boot, as no cgroup value outlives that.
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -108,6 +108,8 @@ class Journal:
         """All that is to be restored, kept up to date."""
         self.owner_states = dict(self.contents.owner_states)
         """What the owners of those cgroups kept before, likewise."""
+        self._kubelet_writes: UndoEntries = {}
+        """What memqos wrote in the kubelet's place, and what was there before."""
         self.failure: OSError | None = None
         """Why what came of the intents is not recorded."""
         self._handle: int | None = None
@@ -117,7 +119,7 @@ class Journal:
 
     def record_intents(self, intended: Iterable[OwnerRecord | IntentRecord]) -> None:
         """Have the prior values on the disk when this returns, or raise and leave no trace."""
-        new = list(intended)
+        new = list(self._with_kubelet_writes(intended))
         try:
             if self._is_open:
                 self._append(new, self._handle or self._open(), os.fsync)
@@ -128,6 +130,20 @@ class Journal:
             raise _journal_error("written", self.path, error) from None
         undo_entries(new, self.undo_entries)
         self.owner_states |= owner_states(new)
+        for record in new:
+            if isinstance(record, IntentRecord):
+                self._kubelet_writes.pop(record.key, None)
+
+    def note_kubelet_write(self, intent: IntentRecord) -> None:
+        """A value is about to be written that the running kubelet keeps there: not to be restored.
+
+        Remembered until `discard_entries`, as the kubelet may turn out not to keep it: what memqos
+        wrote itself is never what was there before.
+        """
+        before = self._kubelet_writes.get(intent.key) or self.undo_entries.get(intent.key)
+        self._discard(intent.key)
+        entries = {} if before is None else {intent.key: before}
+        self._kubelet_writes |= undo_entries([intent], entries)
 
     def record_outcome(self, outcome: OutcomeRecord) -> None:
         """Record what became of an intent. Rollback can do without, so a failure is only noted."""
@@ -138,8 +154,14 @@ class Journal:
             except OSError as error:
                 self.failure = error
 
-    def discard_entry(self, key: FileKey) -> None:
-        """Restore nothing here any more: the running kubelet keeps this file itself."""
+    def discard_entries(self, files: Container[tuple[str, str]]) -> None:
+        """Restore nothing any more in files, by path and name, that the running kubelet keeps."""
+        for key in {*self.undo_entries, *self._kubelet_writes}:
+            if key[:2] in files:
+                self._discard(key)
+
+    def _discard(self, key: FileKey) -> None:
+        self._kubelet_writes.pop(key, None)
         if key in self.undo_entries and self._is_open and self._handle is None:
             self._open()
         while key in self.undo_entries:
@@ -183,6 +205,17 @@ class Journal:
             self.failure = error
         finally:
             os.close(handle)
+
+    def _with_kubelet_writes(
+        self, intended: Iterable[OwnerRecord | IntentRecord]
+    ) -> Iterator[OwnerRecord | IntentRecord]:
+        """Records after those of earlier writes in the kubelet's place whose value is there yet."""
+        for record in intended:
+            if isinstance(record, IntentRecord):
+                earlier = self._kubelet_writes.get(record.key)
+                if earlier is not None and record.old in earlier.ours:
+                    yield from intent_records([earlier])
+            yield record
 
     def _records_for(self, entries: Iterable[UndoEntry]) -> Iterator[OwnerRecord | IntentRecord]:
         """All that there is to know to settle these."""

@@ -20,7 +20,7 @@ class EndpointFacts(msgspec.Struct, frozen=True):
     metrics: tuple[str, ...] = ()
     configuration: RawKubeletConfig | None = None
     notes: tuple[str, ...] = ()
-    is_silent: bool = False
+    is_unreachable: bool = False
     """Whether it did not answer a request at all: it may be down, or starting."""
 
 
@@ -34,7 +34,7 @@ class _KubeletQueries:
     def __init__(self, endpoint: KubeletEndpoint) -> None:
         self._endpoint = endpoint
         self.notes: list[str] = []
-        self.is_silent = False
+        self.is_unreachable = False
 
     def read_metrics(self) -> str:
         return (self._get("/metrics") or b"").decode("utf-8", "replace")
@@ -54,7 +54,7 @@ class _KubeletQueries:
         return RawKubeletConfig(name, bytes(found), is_in_use=True)
 
     def _get(self, path: str) -> bytes | None:
-        if self.is_silent:
+        if self.is_unreachable:
             return None
         try:
             return self._endpoint.get(path)
@@ -62,11 +62,11 @@ class _KubeletQueries:
             self.notes.append(str(error))
         except MemqosError as error:
             self.notes.append(str(error))
-            self.is_silent = True
+            self.is_unreachable = True
         return None
 
 
-def ask_kubelet(
+def query_kubelet(
     endpoint: KubeletEndpoint, *, version: bool = True, configuration: bool = True
 ) -> EndpointFacts:
     """Read all of it, or a part; a kubelet may answer one request and deny another."""
@@ -79,5 +79,5 @@ def ask_kubelet(
         metrics=tuple(line for line in metrics.splitlines() if line.startswith(_MEMORY_QOS)),
         configuration=found,
         notes=tuple(queries.notes),
-        is_silent=queries.is_silent,
+        is_unreachable=queries.is_unreachable,
     )

@@ -35,7 +35,7 @@ class UndoCheck(msgspec.Struct, frozen=True):
     entry: UndoEntry
     state: UndoState
     value: str | None = None
-    """None where it is gone or cannot be read."""
+    """None where it was removed or cannot be read."""
 
 
 class RollbackResult(msgspec.Struct, frozen=True):
@@ -191,7 +191,7 @@ def _restore_owners(
 def _matches_file(stored: str | None, found: str | None, file: str) -> bool:
     """Whether an owner's word of a cgroup above pods is about what its file holds now.
 
-    An owner is told all values of a cgroup at once. One that memqos did not change may have been
+    An owner gets all values of a cgroup at once. One that memqos did not change may have been
     changed since by the kubelet: then the owner's earlier word would bring an old value back.
     """
     if found is None:

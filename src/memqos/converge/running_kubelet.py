@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from memqos.converge.kubelet_endpoint import EndpointFacts, ask_kubelet
+from memqos.converge.kubelet_endpoint import EndpointFacts, query_kubelet
 from memqos.converge.observation import driver_in_tree, read_kubelet_config
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
@@ -51,7 +51,7 @@ class Submit(Protocol):
     def __call__(self, request: Callable[[], T], /) -> "Future[T]": ...
 
 
-def ask_at_once(request: Callable[[], T]) -> "Future[T]":
+def run_at_once(request: Callable[[], T]) -> "Future[T]":
     """Run a request, and wait for its reply."""
     from concurrent.futures import Future
 
@@ -104,7 +104,7 @@ class KubeletSources:
         self,
         roots: Roots = SYSTEM,
         clock: Callable[[], float] = time.monotonic,
-        submit: Submit = ask_at_once,
+        submit: Submit = run_at_once,
     ) -> None:
         self._roots = roots
         self._clock = clock
@@ -193,7 +193,7 @@ class KubeletSources:
         """The configuration, and whether it is that of now."""
         found, is_fresh = (
             self.endpoint_facts.configuration,
-            is_answered and not self.endpoint_facts.is_silent,
+            is_answered and not self.endpoint_facts.is_unreachable,
         )
         if found is None and self._process is not None:
             if is_there and self._flags is None:
@@ -205,7 +205,7 @@ class KubeletSources:
             file = f"{self._roots.kubelet}/config.yaml"
             found, is_fresh = (
                 read_kubelet_config(file, complaints),
-                not self.endpoint_facts.is_silent,
+                not self.endpoint_facts.is_unreachable,
             )
         return found, is_fresh
 
@@ -214,7 +214,7 @@ class KubeletSources:
         """When to send the next request to a kubelet that did not answer."""
         return (
             self._request_at
-            if self.endpoint_facts.is_silent and not self.is_request_pending
+            if self.endpoint_facts.is_unreachable and not self.is_request_pending
             else float("inf")
         )
 
@@ -270,7 +270,7 @@ class KubeletSources:
         is_answered = is_late = self._read_reply(now)
         is_requested = not is_late and not self.is_request_pending
         if now >= self._request_at and not self.is_request_pending:
-            call = partial(ask_kubelet, endpoint, version=version, configuration=configuration)
+            call = partial(query_kubelet, endpoint, version=version, configuration=configuration)
             self._request = _Request(endpoint, self._submit(call))
             is_answered, is_requested = self._read_reply(now), True
         return is_answered, is_requested
@@ -282,7 +282,7 @@ class KubeletSources:
             return False
         self._request = None
         before, reply = self.endpoint_facts, request.reply.result()
-        if reply.is_silent:
+        if reply.is_unreachable:
             # Where a kubelet refuses, other sources are read; of one that is silent it is not known
             # whether its configuration has changed.
             reply = msgspec.structs.replace(

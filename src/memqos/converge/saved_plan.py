@@ -136,8 +136,8 @@ def _change_to_save(step: WriteStep) -> SavedChange:
 def _step(saved: SavedChange) -> WriteStep:
     # A plan that another version of memqos saved may name a rule that this one does not have.
     known = RULES.get(saved.rule)
-    says = "as planned when the plan was saved" if known is None else known.says
-    rule = Rule(saved.rule, says, "saved plan")
+    text = "as planned when the plan was saved" if known is None else known.text
+    rule = Rule(saved.rule, text, "saved plan")
     change = Change(
         path=saved.path,
         file=saved.file,

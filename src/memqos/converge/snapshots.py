@@ -136,7 +136,7 @@ SNAPSHOT_FILES: Final = (
 def take_snapshot(
     source: PodSource,
     *,
-    may_be_silent: bool = False,
+    may_be_unreachable: bool = False,
     roots: Roots = SYSTEM,
     configuration: RawKubeletConfig | None = None,
     images: bool = True,
@@ -145,13 +145,13 @@ def take_snapshot(
 ) -> Snapshot:
     """A snapshot of this machine without secrets; `step` is called before each part of it.
 
-    Its notes say what is missing, and why a source that `may_be_silent` did not answer. Any other
-    input that cannot be read is an error. `agent` is the path of the agent's socket, and the folder
-    of its journal.
+    Its notes say what is missing, and why a source that `may_be_unreachable` did not answer. Any
+    other input that cannot be read is an error. `agent` is the path of the agent's socket, and
+    the folder of its journal.
     """
     notes: list[str] = []
     step(f"reading pods from {source.describe()}")
-    pods = _pods(source, notes, may_be_silent)
+    pods = _pods(source, notes, may_be_unreachable)
     sources = KubeletSources(roots)
     node, endpoint = kubelet_of_source(None if pods is None else source)
     kubelet = sources.read_facts(node, endpoint, configuration=configuration is None)
@@ -249,11 +249,11 @@ def observe_snapshot_file(file: str) -> ObservedNode:
     return observe_snapshot(load_snapshot(file), file)
 
 
-def _pods(source: PodSource, notes: list[str], may_be_silent: bool) -> list[Pod] | None:
+def _pods(source: PodSource, notes: list[str], may_be_unreachable: bool) -> list[Pod] | None:
     try:
         found = source.pods()
     except Unreachable as error:
-        if not may_be_silent:
+        if not may_be_unreachable:
             raise
         notes.append(f"no pods: {error}")
         return None

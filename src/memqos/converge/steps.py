@@ -46,8 +46,8 @@ class StaleStep(msgspec.Struct, frozen=True):
 
 
 StepState = Literal["ready", "done", "gone"] | StaleStep
-"""A cgroup that is gone has not moved, and a value that is already as planned has not either: so
-a plan whose writer was killed can be applied again."""
+"""Neither a cgroup that was removed nor a value that is already as planned makes a plan stale: so
+one whose writer was killed can be applied again."""
 
 
 def steps_of(
@@ -157,7 +157,7 @@ class WriteResult(msgspec.Struct, frozen=True):
     detail: str | None = None
     """What a person should know of it."""
     writer_blocked: bool = False
-    """Whether the value holds though the kernel has not let go of its writer."""
+    """Whether the value is in place though its write has not returned."""
 
 
 class WriteOptions(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What memqos owes back: the values it has written over, made up from the journal's records."""
+"""What is to be restored: the values that memqos has written over, by the journal's records."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -16,14 +16,14 @@ HARD_PROTECTION_SHARE: Final = 0.9
 """Of a node's memory: with so much in memory.min, processes are killed instead of reclaimed."""
 
 
-class RuleInfo(msgspec.Struct, frozen=True):
+class RuleInfo(msgspec.Struct, frozen=True, rename={"summary": "says"}):
     """A rule as a person reads about it."""
 
     id: str
     severity: Severity
     """The worst it can be."""
     judge: JudgingCommand
-    says: str
+    summary: str
     """What is wrong, in one line."""
     why: str
     fix: str

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from memqos.errors import InputError, quote_brief
+from memqos.errors import InputError, quote_excerpt
 from memqos.kube.aggregate import has_pod_level
 from memqos.kube.pod import Pod, QosClass
 from memqos.kube.qos import qos_class
@@ -245,7 +245,7 @@ def policy_from_document(document: Document) -> AdmissionPolicy:
     """The policy that a document holds; raise InputError where it holds none, or a wrong one."""
     if document.kind != POLICY_KIND:
         raise document.error(
-            f"{quote_brief(document.kind)} is no policy"
+            f"{quote_excerpt(document.kind)} is no policy"
             if document.kind
             else "required, but missing",
             "kind",
@@ -268,7 +268,7 @@ def _policy_faults(policy: AdmissionPolicy, document: Document) -> Iterator[Inpu
     for index, rule in enumerate(policy.rules):
         here: FieldPath = ("rules", index)
         if rule.id in known:
-            yield document.error(f"{quote_brief(rule.id)} is the id of two rules", (*here, "id"))
+            yield document.error(f"{quote_excerpt(rule.id)} is the id of two rules", (*here, "id"))
         known.add(rule.id)
         try:
             requirements(rule.only.labels)

@@ -186,12 +186,12 @@ def _map_blocks(name: str, file: BinaryIO, size: int) -> Iterator[DumpBlock | Ya
 
 def _cut(text: mmap.mmap, layout: DumpLayout, start: int, size: int) -> int:
     """Where the block that starts here ends: past the usual size where an object is larger."""
-    reach = DUMP_BLOCK
-    while start + reach < size:
-        found = cut_before(text, layout, start, start + reach)
+    span = DUMP_BLOCK
+    while start + span < size:
+        found = cut_before(text, layout, start, start + span)
         if found is not None:
             return found
-        reach *= 2
+        span *= 2
     return size
 
 
@@ -205,23 +205,23 @@ def stream_blocks(name: str, file: Readable) -> Iterator[DumpBlock | YamlFile]:
         yield _yaml(name, file, head)
         return
     layout = dump_layout(head)
-    text, reach = head[layout.start :], DUMP_BLOCK
+    text, span = head[layout.start :], DUMP_BLOCK
     error: Exception | None = None
     while error is None:
         try:
-            more = file.read(max(_HEAD, reach - len(text)))
+            more = file.read(max(_HEAD, span - len(text)))
         except (OSError, EOFError, zlib.error) as broken:
             # What was decoded before the error counts.
             more, error = b"", broken
         if not more:
             break
         text += more
-        found = cut_before(text, layout, 0, len(text)) if len(text) >= reach else None
+        found = cut_before(text, layout, 0, len(text)) if len(text) >= span else None
         if found is None:
-            reach = max(reach, 2 * len(text)) if len(text) >= reach else reach
+            span = max(span, 2 * len(text)) if len(text) >= span else span
             continue
         yield DumpBlock(file=name, layout=layout, end=found, text=text[:found], is_text=True)
-        text, reach = text[found:], DUMP_BLOCK
+        text, span = text[found:], DUMP_BLOCK
     yield DumpBlock(file=name, layout=layout, end=len(text), is_last=True, text=text, is_text=True)
     if error is not None:
         raise error

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from memqos.errors import InputError, quote_brief
+from memqos.errors import InputError, quote_excerpt
 from memqos.kube.resources import Resources, format_amount
 
 REVIEW_API_VERSION: Final = "admission.k8s.io/v1"
@@ -94,7 +94,7 @@ def decode_review(body: bytes | bytearray) -> ReviewRequest:
     if (review.api_version, review.kind) != (REVIEW_API_VERSION, REVIEW_KIND):
         raise InputError(
             f"this is no {REVIEW_KIND} of {REVIEW_API_VERSION}",
-            hint=f"set admissionReviewVersions to v1, not {quote_brief(review.api_version)}",
+            hint=f"set admissionReviewVersions to v1, not {quote_excerpt(review.api_version)}",
         )
     if review.request is None or not review.request.uid:
         raise InputError("the review holds no request with a uid")

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from memqos.errors import InputError, quote_brief
+from memqos.errors import InputError, quote_excerpt
 from memqos.kube.pod import Pod
 
 Operator = Literal["in", "notin", "exists", "absent"]
@@ -83,7 +83,7 @@ class _Tokens:
     def error(self, what: str) -> InputError:
         met = repr(self.ahead) if self.ahead else "the end"
         return InputError(
-            f"{quote_brief(self._text)} is no label selector: {what}, got {met}", hint=_HINT
+            f"{quote_excerpt(self._text)} is no label selector: {what}, got {met}", hint=_HINT
         )
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from memqos.errors import InputError, quote_brief
+from memqos.errors import InputError, quote_excerpt
 from memqos.manifests.documents import Document, decoding_error, unlike
 from memqos.manifests.positions import FieldPath, steps
 
@@ -160,7 +160,7 @@ def _identity(here: _Object, kind: str, unless_given: _Identity) -> _Identity:
         raise here.error("apiVersion", _MISSING, f"write {_newest(group)}")
     identity = _Identity(kind, api_version)
     if identity.group != group:
-        what = f"{kind} of {quote_brief(api_version)} is not supported"
+        what = f"{kind} of {quote_excerpt(api_version)} is not supported"
         raise here.error("apiVersion", what, f"only that of {_newest(group)} is")
     return identity
 
@@ -169,7 +169,7 @@ def _unknown(kind: str) -> tuple[str, str]:
     if not kind:
         return _MISSING, _SUPPORTED
     meant = next((spelled for spelled in _GROUPS if spelled.lower() == kind.lower()), None)
-    return f"{quote_brief(kind)} is not supported", f"write {meant}" if meant else _SUPPORTED
+    return f"{quote_excerpt(kind)} is not supported", f"write {meant}" if meant else _SUPPORTED
 
 
 def _newest(group: str) -> str:

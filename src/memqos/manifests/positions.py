@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from memqos.errors import InputError, quote_brief
+from memqos.errors import InputError, quote_excerpt
 
 FieldStep = str | int
 FieldPath = tuple[FieldStep, ...]
@@ -115,7 +115,7 @@ class DocumentText(NamedTuple):
     def duplicate(self, key: str, first: Position, second: Position) -> InputError:
         """Refuse a key of which Kubernetes would silently drop one value."""
         return self.error(
-            f"the key {quote_brief(key)} is already given in line {first.line}",
+            f"the key {quote_excerpt(key)} is already given in line {first.line}",
             second,
             "keep one of the two",
         )

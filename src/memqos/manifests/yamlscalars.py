@@ -7,7 +7,7 @@ too, while `12:30` and `2024-01-01` are text, and a number without a fraction is
 
 import re
 
-from memqos.errors import quote_brief
+from memqos.errors import quote_excerpt
 
 Scalar = str | int | float | bool | None
 
@@ -64,10 +64,12 @@ def resolve_tagged(tag: str, text: str) -> Scalar:
         return text
     name = tag.removeprefix(_TAG_PREFIX)
     if name not in _TAGGED or name == tag:
-        raise Meaningless(f"the tag {quote_brief(short_tag(tag))} is not allowed")
+        raise Meaningless(f"the tag {quote_excerpt(short_tag(tag))} is not allowed")
     value = resolve_scalar(text)
     if type(value) not in _TAGGED[name]:
-        raise Meaningless(f"{quote_brief(text)} is not of its tag {quote_brief(short_tag(tag))}")
+        raise Meaningless(
+            f"{quote_excerpt(text)} is not of its tag {quote_excerpt(short_tag(tag))}"
+        )
     return value
 
 

@@ -14,7 +14,7 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from memqos.errors import quote_brief
+from memqos.errors import quote_excerpt
 from memqos.manifests.positions import DEPTH_LIMIT, DocumentText, FieldStep, Position
 from memqos.manifests.yamlfaults import at_mark, in_plain_words, position_of
 from memqos.manifests.yamlscalars import Meaningless, resolve_scalar, resolve_tagged, short_tag
@@ -162,7 +162,7 @@ class _Reading:
     def _alias(self, event: Any, stack: list[_Open]) -> tuple[Any, dict[FieldStep, YamlSpot]]:
         anchored = self.anchors.get(event.anchor)
         if anchored is None:
-            name = quote_brief(event.anchor)
+            name = quote_excerpt(event.anchor)
             what = f"the alias {name} has no anchor before it in this document"
             if event.anchor in self.anchors:
                 what = f"the alias {name} stands inside what it stands for"
@@ -185,7 +185,7 @@ class _Reading:
 
     def _check_start(self, event: Any, depth: int) -> None:
         if event.tag not in _COLLECTION_TAGS[event.__class__]:
-            what = f"the tag {quote_brief(short_tag(event.tag))} is not allowed"
+            what = f"the tag {quote_excerpt(short_tag(event.tag))} is not allowed"
             raise at_mark(what, event.start_mark, self.text, "remove the tag")
         if depth == DEPTH_LIMIT:
             raise self.text.too_deep(position_of(event.start_mark, self.text))

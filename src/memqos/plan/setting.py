@@ -14,11 +14,11 @@ FileValue = int | str | None
 """Bytes or a count; a text for files that contain one; None where nothing is written."""
 
 
-class Reason(msgspec.Struct, frozen=True):
+class Reason(msgspec.Struct, frozen=True, rename={"text": "says"}):
     """Why a value is what it is: the rule, its derivation, and where the rule is specified."""
 
     rule: str
-    says: str
+    text: str
     steps: tuple[str, ...]
     source: str
 
@@ -27,7 +27,7 @@ class Rule(msgspec.Struct, frozen=True):
     """A rule that decides a value. `steps` derives the value from the rule's inputs, in words."""
 
     id: str
-    says: str
+    text: str
     source: str
     steps: Callable[..., tuple[str, ...]] = lambda *_: ()
     resets: bool = False
@@ -45,7 +45,7 @@ class Setting(msgspec.Struct, frozen=True, gc=False):
     def because(self) -> Reason:
         """The reason, put into words only now."""
         rule = self.rule
-        return Reason(rule.id, rule.says, rule.steps(*self.inputs), rule.source)
+        return Reason(rule.id, rule.text, rule.steps(*self.inputs), rule.source)
 
 
 FileSettings = dict[str, Setting]

@@ -84,7 +84,7 @@ class QuotedRule(NamedTuple):
 
 def quote_rule(rule: Rule) -> QuotedRule:
     """A rule that is known."""
-    return QuotedRule(rule.id, rule.says)
+    return QuotedRule(rule.id, rule.text)
 
 
 EVICTION_REMEDY: Final = (

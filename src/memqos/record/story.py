@@ -259,7 +259,7 @@ def _rule_of_write(decided: WriteRecord | None) -> QuotedRule | None:
     if decided is None or not decided.rule:
         return None
     known = RULES.get(decided.rule)
-    return QuotedRule(decided.rule, decided.says or (None if known is None else known.says))
+    return QuotedRule(decided.rule, decided.says or (None if known is None else known.text))
 
 
 def rule_of_high(

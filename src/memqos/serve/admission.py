@@ -16,7 +16,7 @@ import msgspec
 
 from memqos.cluster.limit_range import LimitRangeAmounts, apply_limit_ranges
 from memqos.cluster.resize import resize_pod
-from memqos.errors import InputError, MemqosError, quote_brief
+from memqos.errors import InputError, MemqosError, quote_excerpt
 from memqos.findings.policy import AdmissionPolicy, policy_breaches
 from memqos.kube.admission_review import (
     Response,
@@ -104,8 +104,10 @@ class PodReviewer(msgspec.Struct, frozen=True):
             return self._answer_failure(request.uid, str(error))
         except Exception as error:  # the policy also answers for a pod that triggers a bug here
             kind = type(error).__name__
-            namespace = quote_brief(_namespace(request))
-            _log.error("cannot judge a pod of %s: %s: %s", namespace, kind, quote_brief(str(error)))
+            namespace = quote_excerpt(_namespace(request))
+            _log.error(
+                "cannot judge a pod of %s: %s: %s", namespace, kind, quote_excerpt(str(error))
+            )
             return self._answer_failure(request.uid, f"{kind}: {error}")
 
     def _answer_failure(self, uid: str, why: str) -> Response:
@@ -257,7 +259,7 @@ def _check_list(amounts: ResourceList) -> int:
 
 
 def _too_long(text: str, size: int) -> InputError:
-    return InputError(f"{quote_brief(text)} has {len(text):,} characters, more than {size}")
+    return InputError(f"{quote_excerpt(text)} has {len(text):,} characters, more than {size}")
 
 
 MUTATE: Final = "/mutate"

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from memqos.errors import InputError, quote_brief
+from memqos.errors import InputError, quote_excerpt
 from memqos.serve.exposition import CONTENT_TYPE, Family, exposition
 
 _ADDRESS: Final = re.compile(
@@ -28,13 +28,13 @@ def parse_listen_address(text: str) -> ListenAddress:
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > _HIGHEST_PORT:
         raise InputError(
-            f"{quote_brief(text)} is not ADDRESS:PORT",
+            f"{quote_excerpt(text)} is not ADDRESS:PORT",
             hint="write it like 127.0.0.1:9177 or [::1]:9177",
         )
     host, port = found["host"], found["port"]
     if not host:
         raise InputError(
-            f"{quote_brief(text)} names no address",
+            f"{quote_excerpt(text)} names no address",
             hint=f"write 127.0.0.1:{port}, or 0.0.0.0:{port} to be reached from elsewhere",
         )
     if host != "localhost":
@@ -49,7 +49,7 @@ def _check_ip(host: str) -> None:
         version = None
     if version != (6 if host.startswith("[") else 4):
         raise InputError(
-            f"{quote_brief(host)} is no IP address", hint="only localhost goes by its name"
+            f"{quote_excerpt(host)} is no IP address", hint="only localhost goes by its name"
         )
 
 

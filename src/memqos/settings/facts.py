@@ -56,7 +56,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int | None = None
     is_observed: bool = False
     """Whether this is a machine as it runs, live or in a snapshot: what is not known of it is worth
-    a note, and what its Node says is in force."""
+    a note, and what its Node says counts."""
 
 
 def facts_of_machine(
@@ -78,7 +78,7 @@ def facts_of_machine(
     if machine.memory is None:
         raise InputError("the node's memory is not known", field="meminfo")
     info = None if node is None else node.status.node_info
-    says_memory = node is not None and MEMORY in (node.status.capacity or {})
+    has_memory = node is not None and MEMORY in (node.status.capacity or {})
     return NodeFacts(
         version=(None if info is None else info.kubelet_version) or machine.kubelet,
         why_version_unknown=machine.missing.get("kubelet"),
@@ -86,7 +86,7 @@ def facts_of_machine(
         configuration=configuration,
         driver=driver,
         memory=machine.memory,
-        capacity=capacity_of(node) if node is not None and says_memory else None,
+        capacity=capacity_of(node) if node is not None and has_memory else None,
         published=None if node is None else published_memory(node),
         page_size=machine.page_size,
         is_observed=True,

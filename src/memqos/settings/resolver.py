@@ -79,7 +79,7 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
     config = _with_driver(config, facts, notes)
     policy = _policy(options, config, release, notes)
     capacity, unreserved = _memory(facts, options, config, release, notes)
-    kubelet = _running_kubelet(document, facts.version or _stated_version(facts, options))
+    kubelet = _kubelet_with(document, facts.version or _stated_version(facts, options))
     if kubelet is not None and kubelet.withholds_protection and policy != "None":
         notes.append(
             "the kubelet's memoryReservationPolicy None keeps the protection of kubepods at 0, so "
@@ -117,6 +117,11 @@ def release_of(facts: NodeFacts, options: SettingsOptions) -> tuple[Release, lis
 def configuration_document(configuration: RawKubeletConfig) -> Document:
     """The document that a kubelet reads; flags that were merged into one name no kind."""
     return find_document(configuration.data, configuration.name, KUBELET_KIND, "")
+
+
+def kubelet_with(configuration: RawKubeletConfig, version: str) -> RunningKubelet | None:
+    """A kubelet of a version with a configuration; None where it could not run with that."""
+    return _kubelet_with(configuration_document(configuration), version)
 
 
 class _Version(NamedTuple):
@@ -228,8 +233,8 @@ def _stated_version(facts: NodeFacts, options: SettingsOptions) -> str | None:
     return options.release if is_running else None
 
 
-def _running_kubelet(document: Document | None, version: str | None) -> RunningKubelet | None:
-    """The kubelet of a version with its configuration; None where it could not run with that."""
+def _kubelet_with(document: Document | None, version: str | None) -> RunningKubelet | None:
+    """A kubelet of a version with a configuration; None where it could not run with that."""
     if document is None or version is None:
         return None
     from memqos.kube.kubelet.reading import IGNORED, kubelet_from
@@ -298,7 +303,7 @@ def _memory(
     if capacity is None or options.allocatable is not None:
         return capacity, options.allocatable
     computed = allocatable(capacity, config, release).enforced_memory
-    # On a machine the Node's figure is in force, whatever a file says. Beside a Node in a file, a
+    # On a machine the Node's figure counts, whatever a file says. Beside a Node in a file, a
     # configuration is what a person tries out.
     is_tried = facts.configuration is not None and not facts.is_observed
     if facts.published is None or is_tried:

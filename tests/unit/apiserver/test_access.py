@@ -62,7 +62,7 @@ class TestCredentials:
     def test_a_server_that_is_not_trusted_learns_nothing(self, secure: FakeApiServer) -> None:
         text = refusal(lambda: list_objects(client(secure, User(token="first")), POD_RESOURCE))
         assert "no secure connection" in text
-        assert secure.asked == []
+        assert secure.request_log == []
 
     def test_unless_the_kubeconfig_says_not_to_look(self, secure: FakeApiServer) -> None:
         api = client(secure, User(token="first"), insecure_skip_tls_verify=True)
@@ -88,7 +88,7 @@ class TestCredentials:
         file.write_text("second")
         secure.tokens = {"first", "second"}
         list_objects(api, POD_RESOURCE)
-        assert [each.headers["Authorization"] for each in secure.asked] == [
+        assert [each.headers["Authorization"] for each in secure.request_log] == [
             "Bearer first",
             "Bearer second",
         ]
@@ -101,7 +101,7 @@ class TestCredentials:
         user = User(token_file=str(file))
         api = client(secure, user, certificate_authority=str(identity.cert))
         assert "it does not know who asks (401)" in refusal(lambda: list_objects(api, POD_RESOURCE))
-        assert len(secure.asked) == 2
+        assert len(secure.request_log) == 2
 
     def test_a_watch_outlives_the_token_it_began_with(
         self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
@@ -119,7 +119,9 @@ class TestCredentials:
             secure.tokens = {"second"}
             eventually(
                 "the new token is shown",
-                lambda: "Bearer second" in [e.headers.get("Authorization") for e in secure.asked],
+                lambda: (
+                    "Bearer second" in [e.headers.get("Authorization") for e in secure.request_log]
+                ),
             )
             secure.pods.put(pod("new"))
             eventually("the pod has come", watch.objects)
@@ -158,7 +160,7 @@ class TestCredentials:
             assert list_objects(api, POD_RESOURCE).items == []
 
     @pytest.mark.parametrize(
-        ("user", "said"),
+        ("user", "message"),
         [
             (User(client_certificate_data="!"), "not base64"),
             (User(client_certificate_data="QQ=="), "without its key"),
@@ -168,10 +170,10 @@ class TestCredentials:
         ],
     )
     def test_what_is_no_credential_is_refused(
-        self, secure: FakeApiServer, identity: TlsFiles, user: User, said: str
+        self, secure: FakeApiServer, identity: TlsFiles, user: User, message: str
     ) -> None:
         api = client(secure, user, certificate_authority=str(identity.cert))
-        assert said in refusal(lambda: list_objects(api, POD_RESOURCE))
+        assert message in refusal(lambda: list_objects(api, POD_RESOURCE))
 
     def test_an_authority_that_cannot_be_read_is_named(self, secure: FakeApiServer) -> None:
         api = client(secure, certificate_authority="/none/ca.crt")
@@ -182,13 +184,13 @@ class TestCredentials:
     ) -> None:
         user = User(token="first", impersonate="jane", impersonate_groups=("ops",))
         list_objects(client(secure, user, certificate_authority=str(identity.cert)), POD_RESOURCE)
-        ((*_, headers, _),) = secure.asked
+        ((*_, headers, _),) = secure.request_log
         assert (headers["Impersonate-User"], headers["Impersonate-Group"]) == ("jane", "ops")
 
     def test_nobody_is_named_over_a_plain_connection(self, server: FakeApiServer) -> None:
         list_objects(client(server, User(token="secret", impersonate="jane")), POD_RESOURCE)
-        assert "secret" not in str(server.asked)
-        assert "jane" not in str(server.asked)
+        assert "secret" not in str(server.request_log)
+        assert "jane" not in str(server.request_log)
 
     @pytest.mark.parametrize(
         ("user", "field"),
@@ -217,14 +219,14 @@ class TestCredentials:
         finally:
             watch.stop()
         assert not re.search("s.c\\s*ret", repr(watch.fault))
-        assert secure.asked == []
+        assert secure.request_log == []
 
     def test_a_name_in_any_script_is_sent_as_the_api_server_reads_it(
         self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         user = User(token="first", impersonate="zoë", impersonate_groups=("команда",))
         list_objects(client(secure, user, certificate_authority=str(identity.cert)), POD_RESOURCE)
-        ((*_, headers, _),) = secure.asked
+        ((*_, headers, _),) = secure.request_log
         names = headers["Impersonate-User"], headers["Impersonate-Group"]
         assert [name.encode("latin-1").decode() for name in names] == ["zoë", "команда"]
 
@@ -322,7 +324,7 @@ class TestCredentials:
         watch.start()
         try:
             watch.wait(PATIENCE)
-            eventually("it is watched", lambda: len(secure.asked) > 1)
+            eventually("it is watched", lambda: len(secure.request_log) > 1)
             secure.say(json.dumps(line).encode())
             eventually("it is told", lambda: watch.fault is not None)
             assert not re.search("first", repr(watch.fault) + str(watch.fault))
@@ -387,7 +389,9 @@ class TestPlugins:
         self, secure: FakeApiServer, identity: TlsFiles, user: User, folder: Path, **cluster: Any
     ) -> ApiClient:
         there = Cluster(server=secure.url, certificate_authority=str(identity.cert), **cluster)
-        return ApiClient(ClusterAccess(there, user, "a test", folder=str(folder)), silence=PATIENCE)
+        return ApiClient(
+            ClusterAccess(there, user, "a test", folder=str(folder)), read_timeout=PATIENCE
+        )
 
     def runs(self, folder: Path) -> int:
         return len((folder / "ran").read_text().splitlines())
@@ -460,7 +464,7 @@ class TestPlugins:
         assert (tmp_path / "place").read_text() == "here\n"
 
     @pytest.mark.parametrize(
-        ("body", "said"),
+        ("body", "message"),
         [
             ("echo you are logged out >&2; exit 3", "failed (3): you are logged out"),
             ("echo hello", "printed no ExecCredential"),
@@ -470,14 +474,14 @@ class TestPlugins:
         ],
     )  # fmt: skip
     def test_what_goes_wrong_with_it_is_reported(
-        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path, body: str, said: str
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path, body: str, message: str
     ) -> None:
         user = self.plugin(tmp_path, body)
         text = refusal(
             lambda: list_objects(self.client_with(secure, identity, user, tmp_path), POD_RESOURCE)
         )
-        assert said in text
-        assert secure.asked == []
+        assert message in text
+        assert secure.request_log == []
 
     def test_its_complaint_holds_no_credential(
         self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
@@ -692,7 +696,7 @@ contexts:
         assert found.user.token_file == f"{tmp_path}/b/token"
 
     @pytest.mark.parametrize(
-        ("old", "new", "said"),
+        ("old", "new", "message"),
         [
             ("current-context: dev", "", "give --context, one of dev, prod"),
             ("current-context: dev", "current-context: x", "there is no context x"),
@@ -706,12 +710,12 @@ contexts:
         ],
     )
     def test_what_is_wrong_is_reported_with_its_place(
-        self, tmp_path: Path, old: str, new: str, said: str
+        self, tmp_path: Path, old: str, new: str, message: str
     ) -> None:
         file = self.put(tmp_path / "config", self.CONFIG.replace(old, new))
         text = refusal(lambda: load_kubeconfig([file]))
         assert file in text
-        assert said in text
+        assert message in text
 
     def test_a_wrong_field_has_a_line(self, tmp_path: Path) -> None:
         text = self.CONFIG.replace("tokenFile: token", "tokenFile: [1]")

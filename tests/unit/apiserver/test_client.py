@@ -58,7 +58,7 @@ class TestLists:
         assert limits.spec.limits[0].type == "Pod"
         (quota,) = list_objects(api, QUOTA_RESOURCE, in_shop).items
         assert quota.spec.hard == {"pods": "3"}
-        assert [each.path for each in server.asked][3:] == [
+        assert [each.path for each in server.request_log][3:] == [
             "/api/v1/namespaces/shop/limitranges",
             "/api/v1/namespaces/shop/resourcequotas",
         ]
@@ -69,7 +69,7 @@ class TestLists:
         answer = list_objects(client(server), POD_RESOURCE, page=10)
         assert [each.metadata.name for each in answer.items] == [f"p{i:02}" for i in range(25)]
         assert answer.version == "25"
-        assert [each.query["limit"] for each in server.asked] == ["10"] * 3
+        assert [each.query["limit"] for each in server.request_log] == ["10"] * 3
 
     def test_pages_are_of_one_moment_whatever_happens_meanwhile(
         self, server: FakeApiServer
@@ -97,7 +97,7 @@ class TestLists:
         server.page_hook = compaction
         answer = list_objects(client(server), POD_RESOURCE, page=10)
         assert (len(answer.items), answer.version) == (26, "26")
-        assert "limit" not in server.asked[-1].query
+        assert "limit" not in server.request_log[-1].query
 
     def test_selectors_are_the_servers_business(self, server: FakeApiServer) -> None:
         for name, app in [("a", "web"), ("b", "db")]:
@@ -111,7 +111,7 @@ class TestLists:
         server.pods.put(pod("a"))
         assert len(list_objects(client(server), POD_RESOURCE).items) == 1
         assert len(list_objects(client(server, disable_compression=True), POD_RESOURCE).items) == 1
-        assert server.asked[0].headers.get("Accept-Encoding") == "gzip"
+        assert server.request_log[0].headers.get("Accept-Encoding") == "gzip"
 
     def test_bytes_are_handed_over_as_they_came(self, server: FakeApiServer) -> None:
         server.pods.put(pod("a"))
@@ -220,7 +220,7 @@ class TestBounds:
         ]
         for ask in asks:
             assert "the list of pods does not end within 7 pages" in refusal(ask)
-        assert len(server.asked) == 3 * 7
+        assert len(server.request_log) == 3 * 7
 
     def test_pages_that_are_kept_are_bounded_together(self, server: FakeApiServer) -> None:
         for number in range(25):
@@ -250,7 +250,9 @@ class TestBounds:
     ) -> None:
         with dripping(head, drop) as url:
             api = ApiClient(
-                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE, longest=0.3
+                ClusterAccess(Cluster(server=url), User(), "a test"),
+                read_timeout=PATIENCE,
+                longest=0.3,
             )
 
             def read() -> None:
@@ -264,7 +266,9 @@ class TestBounds:
     def test_so_has_a_refusal_that_drips(self) -> None:
         with dripping(b"HTTP/1.1 400 No\r\nContent-Length: 99999999\r\n\r\n", b"x") as url:
             api = ApiClient(
-                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE, longest=0.3
+                ClusterAccess(Cluster(server=url), User(), "a test"),
+                read_timeout=PATIENCE,
+                longest=0.3,
             )
             text = refusal(lambda: list_objects(api, POD_RESOURCE))
         # Where even the head took so long, it is none.
@@ -275,7 +279,9 @@ class TestBounds:
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n"
         with dripping(head, b" ", identity) as url:
             cluster = Cluster(server=url, certificate_authority=str(identity.cert))
-            api = ApiClient(ClusterAccess(cluster, User(), "a test"), silence=PATIENCE, longest=0.3)
+            api = ApiClient(
+                ClusterAccess(cluster, User(), "a test"), read_timeout=PATIENCE, longest=0.3
+            )
             assert "the answer does not end within 0.3 s" in refusal(
                 lambda: list_objects(api, POD_RESOURCE)
             )
@@ -314,7 +320,8 @@ class TestBounds:
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             api = ApiClient(
-                ClusterAccess(Cluster(server=url), User(token_file="/none"), "a test"), silence=5
+                ClusterAccess(Cluster(server=url), User(token_file="/none"), "a test"),
+                read_timeout=5,
             )
             assert "it does not know who asks (401)" in refusal(
                 lambda: list_objects(api, POD_RESOURCE)
@@ -340,11 +347,13 @@ class TestRefusals:
         server.refusals = [(429, {"Retry-After": "60"})]
         with pytest.raises(ApiError) as caught:
             list_objects(client(server), POD_RESOURCE)
-        assert (caught.value.retry_after, len(server.asked)) == (60, 1)
+        assert (caught.value.retry_after, len(server.request_log)) == (60, 1)
 
-    @pytest.mark.parametrize("said", ["1e300", "inf", "nan", "-5", "1_0", "9" * 400, "soon", ""])
-    def test_a_time_that_is_none_is_not_waited_for(self, server: FakeApiServer, said: str) -> None:
-        server.refusals = [(429, {"Retry-After": said})]
+    @pytest.mark.parametrize("message", ["1e300", "inf", "nan", "-5", "1_0", "9" * 400, "soon", ""])
+    def test_a_time_that_is_none_is_not_waited_for(
+        self, server: FakeApiServer, message: str
+    ) -> None:
+        server.refusals = [(429, {"Retry-After": message})]
         assert list_objects(client(server), POD_RESOURCE).items == []
 
     def test_a_status_may_name_the_time_too(self, server: FakeApiServer) -> None:
@@ -357,13 +366,13 @@ class TestRefusals:
         server.refusals = [(503, {})] * 99
         with pytest.raises(ApiError) as caught:
             list_objects(client(server), POD_RESOURCE)
-        assert (caught.value.status, len(server.asked)) == (503, TRIES)
+        assert (caught.value.status, len(server.request_log)) == (503, TRIES)
 
     def test_a_missing_right_comes_with_the_rule_that_grants_it(
         self, server: FakeApiServer
     ) -> None:
-        said = 'pods is forbidden: User "jane" cannot list resource "pods" in API group ""'
-        body = json.dumps({"kind": "Status", "message": said, "code": 403}).encode()
+        message = 'pods is forbidden: User "jane" cannot list resource "pods" in API group ""'
+        body = json.dumps({"kind": "Status", "message": message, "code": 403}).encode()
         server.answers["/api/v1/namespaces/shop/pods"] = (403, {}, body)
         text = refusal(lambda: list_objects(client(server), POD_RESOURCE, Selection("shop")))
         assert "jane may not list pods in namespace shop (403)" in text
@@ -396,7 +405,7 @@ class TestRefusals:
     def test_silence_has_an_end(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            api = ApiClient(ClusterAccess(Cluster(server=url), User(), "a test"), silence=0.2)
+            api = ApiClient(ClusterAccess(Cluster(server=url), User(), "a test"), read_timeout=0.2)
             assert "no answer within 0.2 s" in refusal(lambda: list_objects(api, POD_RESOURCE))
 
     @pytest.mark.parametrize(
@@ -414,7 +423,9 @@ class TestRefusals:
             thread = threading.Thread(target=answer)
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            api = ApiClient(ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE)
+            api = ApiClient(
+                ClusterAccess(Cluster(server=url), User(), "a test"), read_timeout=PATIENCE
+            )
             with pytest.raises(Unreachable, match="broke off"):
                 list_objects(api, POD_RESOURCE)
             thread.join()

@@ -24,10 +24,14 @@ class Agent:
     def __init__(self, folder: Path, driver: str) -> None:
         self.folder = folder
         (folder / "pods").mkdir()
+        head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         (folder / "kubelet.yaml").write_text(
-            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-            "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation\n"
+            f"{head}featureGates: {{MemoryQoS: true}}\nmemoryReservationPolicy: TieredReservation\n"
             f"memoryThrottlingFactor: 0.5\ncgroupDriver: {driver}\n"
+        )
+        # No kubelet runs here: one with the gate on would keep the files above pods itself.
+        (folder / "gate-off.yaml").write_text(
+            f"{head}featureGates: {{MemoryQoS: false}}\ncgroupDriver: {driver}\n"
         )
         self.agent: subprocess.Popen[str] | None = None
 
@@ -43,7 +47,10 @@ class Agent:
         command = [sys.executable, "-m", "memqos.cli.main", "agent", "--mode", "enforce"]
         for name, value in {
             "pods": self.folder / "pods",
-            "kubelet": self.folder / "kubelet.yaml",
+            "kubelet": self.folder / "gate-off.yaml",
+            "gate": "MemoryQoS=true",
+            "policy": "TieredReservation",
+            "factor": 0.5,
             "journal": self.folder / "run",
             "state-socket": self.folder / "state.sock",
             "listen": "127.0.0.1:0",

@@ -71,7 +71,7 @@ class Node(BareNode):
             release=None,
             kubelet=None,
             fight_grace="0s",
-            **more,
+            **{"gate": None, "policy": None, "factor": None, **more},
         )
         eventually("all is as planned", self.is_as_planned)
 

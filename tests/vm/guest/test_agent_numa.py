@@ -33,12 +33,15 @@ class Node(BareNode):
 
     def __init__(self, folder: Path, kubepods: Cgroup) -> None:
         super().__init__(folder, kubepods)
-        kubelet = {**CONFIGURATION, "featureGates": {"MemoryQoS": True}}
+        kubelet = {**CONFIGURATION, "featureGates": {"MemoryQoS": False}}
         del kubelet["memoryManagerPolicy"]
-        (folder / "kubelet.yaml").write_text(json.dumps(kubelet))
+        (folder / "gate-off.yaml").write_text(json.dumps(kubelet))
         self.pods: dict[str, Cgroup] = {}
         self.containers: dict[str, Cgroup] = {}
         self.workloads: dict[str, Workload] = {}
+
+    def start(self, **more: object) -> None:
+        super().start(policy=None, factor=None, **more)
 
     def run_pod(self, name: str, **sizes: int) -> None:
         """A pod's container starts, and holds memory before anybody has bound it."""

@@ -160,7 +160,7 @@ class RecorderConfig(ConfigSection, frozen=True):
 
 
 class AgentConfiguration(ConfigSection, frozen=True, kw_only=True):
-    """What a memqos agent is told. What is left out follows from the node."""
+    """The configuration of a memqos agent. What it leaves out follows from the node."""
 
     release: Annotated[
         OneLineText | None,

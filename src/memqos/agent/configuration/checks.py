@@ -95,18 +95,18 @@ def resolve_pod_source(settings: GivenValues) -> GivenValues:
 
 
 def _resolve_unnamed_source(settings: GivenValues) -> GivenValues:
-    files, asked = settings.get(_FILES), settings.get(_KUBELET) or _cluster(settings)
-    if asked is None:
+    files, endpoint = settings.get(_FILES), settings.get(_KUBELET) or _cluster(settings)
+    if endpoint is None:
         return settings
-    if files is None or asked.rank > files.rank:
-        return {**settings, _FILES: asked._replace(value=())}
-    if asked.rank == files.rank:
+    if files is None or endpoint.rank > files.rank:
+        return {**settings, _FILES: endpoint._replace(value=())}
+    if endpoint.rank == files.rank:
         return settings
-    asking = (_KUBELET, _CLUSTER, *_CREDENTIALS.values())
+    endpoint_fields = (_KUBELET, _CLUSTER, *_CREDENTIALS.values())
     return {
         path: given
         for path, given in settings.items()
-        if path not in asking or given.rank >= files.rank
+        if path not in endpoint_fields or given.rank >= files.rank
     }
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration
-from memqos.errors import InputError, quote_brief
+from memqos.errors import InputError, quote_excerpt
 from memqos.kube.duration import SECOND, parse_duration
 
 ConfigPath = tuple[str, ...]
@@ -174,13 +174,13 @@ def _items(text: object) -> list[Any]:
 def _gate(text: str) -> tuple[str, bool]:
     name, _, on = text.partition("=")
     if on.lower() not in _BOOLEANS:
-        raise InputError(f"{quote_brief(text)} is not NAME=true or NAME=false")
+        raise InputError(f"{quote_excerpt(text)} is not NAME=true or NAME=false")
     return name.strip(), _BOOLEANS[on.lower()]
 
 
 def _bool(text: str, words: str) -> bool:
     if text.lower() not in _BOOLEANS:
-        raise InputError(f"{quote_brief(text)} is not {words}")
+        raise InputError(f"{quote_excerpt(text)} is not {words}")
     return _BOOLEANS[text.lower()]
 
 
@@ -191,7 +191,7 @@ def _number(kind: Callable[[str], float]) -> Callable[[str, str], float]:
                 return kind(text)
         except ValueError:
             pass  # more digits than Python converts, or no whole number
-        raise InputError(f"{quote_brief(text)} is not {words}")
+        raise InputError(f"{quote_excerpt(text)} is not {words}")
 
     return read
 
@@ -232,7 +232,7 @@ def _describe_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return quote_brief(value)
+        return quote_excerpt(value)
     return repr(value) if isinstance(value, int | float) else _KINDS.get(type(value), "this")
 
 

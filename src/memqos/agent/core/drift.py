@@ -85,7 +85,7 @@ class FightCounter:
         return True
 
     def forget(self, path: str) -> None:
-        """The cgroup is gone."""
+        """The cgroup was removed."""
         for found in (self._changes, self.contested):
             for place in [place for place in found if place[0] == path]:
                 del found[place]
@@ -255,7 +255,7 @@ class DriftTracker:
         )
 
     def forget(self, path: str) -> None:
-        """The cgroup is gone."""
+        """The cgroup was removed."""
         self.fights.forget(path)
         self._resized_at.pop(path, None)
         for file in WRITABLE_FILES:

@@ -53,22 +53,22 @@ class NumaLedger:
 
         These are pods for which there was nothing before.
         """
-        asked: dict[str, RunningPod] = {}
+        to_place: dict[str, RunningPod] = {}
         freed = False
         for uid in removed:
             self._residents.pop(uid, None)
             freed |= self._release(uid)
         for each in here:
             if not self._is_unchanged(each):
-                asked[each.uid] = msgspec.structs.replace(each, bound=self._bound(each))
+                to_place[each.uid] = msgspec.structs.replace(each, bound=self._bound(each))
                 self._residents[each.uid] = each
-        freed |= any([self._release(uid) for uid in asked])
-        again = [uid for uid in self.unplaced if uid not in asked] if freed else []
+        freed |= any([self._release(uid) for uid in to_place])
+        again = [uid for uid in self.unplaced if uid not in to_place] if freed else []
         for uid in again:
             self._release(uid)
-            asked[uid] = self._residents[uid]
+            to_place[uid] = self._residents[uid]
         self._manager, left_out = assign_running_pods(
-            self._manager, sorted(asked.values(), key=creation_order)
+            self._manager, sorted(to_place.values(), key=creation_order)
         )
         self.unplaced |= left_out
         return {uid for uid in again if uid not in left_out}

@@ -287,6 +287,11 @@ class Reconciler:
     ) -> None:
         """Take in what came of the steps."""
         self._convergence.settle_writes(results, stale, self.drift, now)
+        managed = self.node_intent.kubelet_managed
+        if any((each.change.path, each.change.file) in managed for each in results):
+            # The kubelet may have been restarted after it answered: asked again, it shows whether
+            # the value that was written in its place is the one that it keeps.
+            self.request_confirmation(now)
         # A pod waits for memory.min of others: only a memory.min that was written makes room.
         is_released = any(
             result.outcome == "written" and result.change.file == "memory.min" for result in results

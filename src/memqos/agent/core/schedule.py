@@ -29,7 +29,7 @@ class Backoff:
         return wait
 
     def clear(self, key: str) -> None:
-        """It went well, or is gone."""
+        """It went well, or was removed."""
         self._failures.pop(key, None)
         self.until.pop(key, None)
 
@@ -137,8 +137,8 @@ class Schedule:
     def take_due(self, now: float) -> Due:
         """What is due by now, and is not any more; the pods are taken apart."""
         whole = now >= self.resync_at
-        asks = whole or (self._fetch_at is not None and self._fetch_at <= now)
-        if asks:
+        fetches = whole or (self._fetch_at is not None and self._fetch_at <= now)
+        if fetches:
             self._fetch_at = None
             self._fetched_at = now
             self._fetches += 1
@@ -147,7 +147,7 @@ class Schedule:
             self.confirm_at = None
         self._poll_at = now + POLL
         self._take_at = None
-        return Due(whole, asks, confirms)
+        return Due(whole, fetches, confirms)
 
     def take_pods(self, now: float) -> frozenset[str]:
         """The paths of pods to look at by now."""

@@ -30,7 +30,7 @@ def select_changes(
     node_intent: NodeIntent,
     cgroups: ObservedCgroups,
     schedule: Schedule,
-    foreign: DriftTracker,
+    drift: DriftTracker,
     now: float,
 ) -> ChangeSelection:
     """Skip what is only observed, fought over, failing, or has to go step by step."""
@@ -41,7 +41,7 @@ def select_changes(
         pod = cgroups.pod_of(change.path)
         if (
             not node_intent.is_enforced(Cgroup(change.path, change.level, {}), pod)
-            or foreign.must_wait(change, now)
+            or drift.must_wait(change, now)
             or schedule.backoff.is_waiting(change.path, now)
             or (change.file == "memory.min" and pod in waiting)
         ):

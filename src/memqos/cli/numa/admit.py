@@ -21,7 +21,7 @@ from memqos.cli.numa.node_source import (
     state_option,
 )
 from memqos.cli.options import release_options
-from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
+from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines, print_notes
 from memqos.draw.text.numa_admission import NumaVerdict, verdict_data, verdict_lines
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
@@ -227,8 +227,7 @@ def _print(
     for index, verdict in enumerate(verdicts):
         if not index:
             print(_settings_line(manager, facts))
-            for note in notes:
-                print_lines([f"note: {note}"])
+            print_notes(notes)
         print()
         print_lines(verdict_lines(verdict, manager.settings.topology, names))
         refused = refused or not isinstance(verdict.outcome, AdmittedPod)

@@ -11,7 +11,7 @@ from memqos.cli.numa.node_source import (
     snapshot_option,
     state_option,
 )
-from memqos.cli.output import emit, output_option, print_lines
+from memqos.cli.output import emit, output_option, print_lines, print_notes
 from memqos.draw.text.numa_state import (
     holders_table,
     machine_data,
@@ -56,8 +56,7 @@ def command(
 def _print(facts: NumaNodeFacts) -> None:
     print(f"{pluralize(len(facts.machine.nodes), 'NUMA node')} of {facts.source}")
     print("\n".join(machine_table(facts.machine)))
-    for note in _notes(facts):
-        print_lines([f"note: {note}"])
+    print_notes(_notes(facts))
     if facts.loaded is None:
         return
     state = facts.loaded.state

@@ -138,8 +138,8 @@ def _background(timeline: Timeline, frame: TimelineFrame) -> Iterator[Markup]:
     for kind, of in (("low", lambda p: p.low if p.low > p.min else 0), ("min", lambda p: p.min)):
         outline = _area(timeline.points, frame, of)
         if outline:
-            says = "never reclaimed" if kind == "min" else "reclaimed last"
-            yield _shade(kind, outline, f"up to memory.{kind}: {says}")
+            effect = "never reclaimed" if kind == "min" else "reclaimed last"
+            yield _shade(kind, outline, f"up to memory.{kind}: {effect}")
     for span in timeline.episodes:
         left, right = frame.x(span.at), frame.x(span.until)
         right = max(right, left + 2)

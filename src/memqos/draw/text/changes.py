@@ -114,7 +114,7 @@ def _effective_words(change: Change, protections: Mapping[str, Protection]) -> s
 
 def _reason_lines(change: Change, reason: Reason) -> list[str]:
     both = f"{change.old or _EMPTY} → {change.new or _EMPTY}"
-    lines = [f"{change.path}/{change.file}: {both}", f"  {reason.says}"]
+    lines = [f"{change.path}/{change.file}: {both}", f"  {reason.text}"]
     lines += [f"  {step}" for step in reason.steps]
     return [*lines, f"  rule {reason.rule} ({reason.source})"]
 

@@ -53,7 +53,7 @@ def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
 
 def rules_text(rules: Iterable[RuleInfo]) -> list[str]:
     """All rules, a line each."""
-    rows = [[rule.judge, rule.severity, rule.id, rule.says] for rule in rules]
+    rows = [[rule.judge, rule.severity, rule.id, rule.summary] for rule in rules]
     return table([["judge", "severity", "rule", "found where"], *rows], left=4)
 
 
@@ -61,7 +61,7 @@ def rule_text(rule: RuleInfo) -> list[str]:
     """One rule in full."""
     return [
         f"{rule.id}  {rule.severity}, memqos {rule.judge}",
-        *paragraph(rule.says),
+        *paragraph(rule.summary),
         *paragraph(f"why: {rule.why}"),
         *paragraph(f"fix: {rule.fix}"),
     ]

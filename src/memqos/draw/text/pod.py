@@ -166,7 +166,7 @@ def _setting_reasons(title: str, settings: FileSettings) -> list[str]:
         reason = setting.because
         shown = _value_text(file, setting.value)
         lines.append(f"    {file:<16} {shown}")
-        lines.append(f"      {reason.says}")
+        lines.append(f"      {reason.text}")
         lines += [f"      {step}" for step in reason.steps]
         if file == "cpu.shares":
             lines.append(f"      as cpu.weight: {cpu_weight(settings)}")

@@ -141,7 +141,7 @@ def resize_reasons(found: ResizeReport) -> list[str]:
     for change in found.changes:
         reason = change.after.because
         lines.append(f"  {change.cgroup} {change.file} → {_exact_value(change.after.value)}")
-        lines.append(f"    {reason.says}")
+        lines.append(f"    {reason.text}")
         lines += [f"    {step}" for step in reason.steps]
         lines.append(f"    rule {reason.rule} ({reason.source})")
     return lines

@@ -41,7 +41,7 @@ from memqos.host.apiserver.responses import (
 from memqos.host.backoff import backoff_delay
 
 CONNECT_SECONDS: Final = 10.0
-SILENCE_SECONDS: Final = 60.0
+READ_SECONDS: Final = 60.0
 """How long an answer may pause."""
 ANSWER_SECONDS: Final = 300.0
 """How long it may take in all. A page of 500 pods is 5 MiB."""
@@ -89,12 +89,12 @@ class ApiClient:
         self,
         access: ClusterAccess,
         *,
-        silence: float = SILENCE_SECONDS,
+        read_timeout: float = READ_SECONDS,
         longest: float = ANSWER_SECONDS,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
         self.access = access
-        self._silence = silence
+        self._read_timeout = read_timeout
         self._longest = longest
         self._sleep = sleep or time.sleep
         self._credentials = ApiCredentials(access)
@@ -141,24 +141,27 @@ class ApiClient:
     def send(self, method: str, request: ApiRequest, body: bytes, content_type: str) -> bytes:
         """Send a body, without retries; the answer."""
         outgoing = _Outgoing(method, request, body, content_type)
-        with self.redact_errors(), self._open_response(outgoing, self._silence) as (answer, _):
+        with self.redact_errors(), self._open_response(outgoing, self._read_timeout) as (answer, _):
             return read_body(answer, LARGEST_ANSWER)
 
     @contextmanager
     def stream(
         self,
         request: ApiRequest,
-        silence: float,
+        read_timeout: float,
         longest: float | None = None,
-        line_seconds: float = SILENCE_SECONDS,
+        line_seconds: float = READ_SECONDS,
     ) -> Iterator[ResponseStream]:
-        """An answer that goes on, until nothing has arrived for `silence` seconds.
+        """An answer that goes on, until nothing has arrived for `read_timeout` seconds.
 
         It must end within `longest`, and a line that has begun must end within `line_seconds`.
         """
         with (
             self.redact_errors(),
-            self._open_response(_Outgoing("GET", request), silence, longest) as (answer, deadline),
+            self._open_response(_Outgoing("GET", request), read_timeout, longest) as (
+                answer,
+                deadline,
+            ),
         ):
             try:
                 yield ResponseStream(answer, deadline, line_seconds)
@@ -176,7 +179,7 @@ class ApiClient:
         outgoing = _Outgoing("GET", request)
         for attempt in range(TRIES):
             try:
-                with self._open_response(outgoing, self._silence) as (answer, _):
+                with self._open_response(outgoing, self._read_timeout) as (answer, _):
                     return read_body(answer, largest)
             except ApiError as error:
                 wait = backoff_delay(attempt, error.retry_after, random.random())
@@ -190,16 +193,16 @@ class ApiClient:
 
     @contextmanager
     def _open_response(
-        self, outgoing: _Outgoing, silence: float, longest: float | None = None
+        self, outgoing: _Outgoing, read_timeout: float, longest: float | None = None
     ) -> Iterator[tuple[urllib3.BaseHTTPResponse, Deadline]]:
         if longest is None:
             longest = self._longest
-        answer, deadline = self._send_once(outgoing, silence, longest)
+        answer, deadline = self._send_once(outgoing, read_timeout, longest)
         if answer.status == 401 and self._credentials.is_renewable:
             # Closed, not drained: the server may never end the body.
             answer.close()
             self._credentials.invalidate()
-            answer, deadline = self._send_once(outgoing, silence, longest)
+            answer, deadline = self._send_once(outgoing, read_timeout, longest)
         done = False
         try:
             if not 200 <= answer.status < 300:
@@ -210,7 +213,7 @@ class ApiClient:
                     body = b""  # a cut in the middle of a secret would defeat redaction
                 after = answer.headers.get("Retry-After")
                 raise self.error_of(outgoing.request, answer.status, status_of(body), after)
-            with self._translate_errors(silence, deadline):
+            with self._translate_errors(read_timeout, deadline):
                 yield answer, deadline
             done = True
         finally:
@@ -221,7 +224,7 @@ class ApiClient:
                 answer.close()
 
     def _send_once(
-        self, outgoing: _Outgoing, silence: float, longest: float
+        self, outgoing: _Outgoing, read_timeout: float, longest: float
     ) -> tuple[urllib3.BaseHTTPResponse, Deadline]:
         headers = urllib3.HTTPHeaderDict(
             {"Accept": "application/json", "User-Agent": "memqos", **self._credentials.headers()}
@@ -237,7 +240,7 @@ class ApiClient:
             pool = self._current_pool()
             # Counted from here: an exec plugin may have waited for a password before.
             deadline = Deadline(longest)
-            with self._translate_errors(silence, deadline):
+            with self._translate_errors(read_timeout, deadline):
                 answer = send_request(
                     pool,
                     deadline,
@@ -245,7 +248,7 @@ class ApiClient:
                     self._base + request.target,
                     headers=headers,
                     body=body,
-                    timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
+                    timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=read_timeout),
                 )
                 return answer, deadline
         except ValueError as error:
@@ -288,7 +291,7 @@ class ApiClient:
         )
 
     @contextmanager
-    def _translate_errors(self, silence: float, deadline: Deadline) -> Iterator[None]:
+    def _translate_errors(self, read_timeout: float, deadline: Deadline) -> Iterator[None]:
         """Turn urllib3's errors into memqos's own."""
         try:
             yield
@@ -296,14 +299,14 @@ class ApiClient:
             if isinstance(error, ReadTimeoutError) and deadline.has_part_passed:
                 what = f"an event of a watch is not whole within {deadline.part_seconds:g} s"
                 raise InputError(what, file=self.where, hint=_SLOW) from None
-            what, hint = _describe_error(error, silence, deadline)
+            what, hint = _describe_error(error, read_timeout, deadline)
             raise Unreachable(f"{self.where}: {what}", hint=hint) from None
         except OSError as error:
             what = f"the connection failed ({error.strerror or error})"
             raise Unreachable(f"{self.where}: {what}", hint="try again") from None
 
 
-def _describe_error(error: HTTPError, silence: float, deadline: Deadline) -> tuple[str, str]:
+def _describe_error(error: HTTPError, read_timeout: float, deadline: Deadline) -> tuple[str, str]:
     if isinstance(error, ProxyError):
         cause = error.original_error
         return f"the proxy does not let through ({cause})", "look at proxy-url or HTTPS_PROXY"
@@ -316,7 +319,7 @@ def _describe_error(error: HTTPError, silence: float, deadline: Deadline) -> tup
     if isinstance(error, ReadTimeoutError):
         if deadline.has_passed:
             return f"the answer does not end within {deadline.seconds:g} s", _SLOW
-        return f"no answer within {silence:g} s", _SLOW
+        return f"no answer within {read_timeout:g} s", _SLOW
     if isinstance(error, NewConnectionError):
         reason = str(error).rpartition("] ")[2]
         what = "nothing listens there" if "refused" in reason else f"no connection ({reason})"

@@ -7,7 +7,7 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.host.apiserver.api_errors import FORBIDDEN, GONE, ApiError
-from memqos.host.apiserver.client import SILENCE_SECONDS, ApiClient
+from memqos.host.apiserver.client import READ_SECONDS, ApiClient
 from memqos.host.apiserver.pager import LIST_PAGE_SIZE, raw_pages
 from memqos.host.apiserver.resources import ApiResource, Selection, list_request
 from memqos.host.dumps import DumpBlock, DumpPart, Restart, stream_blocks
@@ -72,5 +72,5 @@ class WholeList(NamedTuple):
     def blocks(self) -> Iterator[DumpPart]:
         """The answer as it arrives."""
         request = list_request(self.resource, self.selection)
-        with self.server.stream(request, SILENCE_SECONDS) as answer:
+        with self.server.stream(request, READ_SECONDS) as answer:
             yield from stream_blocks(self.name, answer)

@@ -48,7 +48,7 @@ class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
 
     watch: tuple[int, int] = (240, 480)
     """How long the server keeps a watch open: random in between, so that not all end at once."""
-    silence: float = 15.0
+    read_timeout: float = 15.0
     """What is added to that before a watch counts as dead; twice as much while data arrives."""
     event: float = 60.0
     """How long an event may take to arrive, once its first byte has."""
@@ -157,7 +157,7 @@ class Reflector(Generic[_T]):
         return self._fault
 
     @property
-    def silent_for(self) -> float:
+    def stale_for(self) -> float:
         """Seconds since the server's last answer."""
         return time.monotonic() - self._answered_at
 
@@ -233,9 +233,9 @@ class Reflector(Generic[_T]):
         open_for = random.randint(*self._timings.watch)
         request = self._request(open_for)
         try:
-            silence = open_for + self._timings.silence
-            longest = silence + self._timings.silence
-            with self._server.stream(request, silence, longest, self._timings.event) as stream:
+            read_timeout = open_for + self._timings.read_timeout
+            longest = read_timeout + self._timings.read_timeout
+            with self._server.stream(request, read_timeout, longest, self._timings.event) as stream:
                 with self._turn:
                     self._stream = stream
                     self._mark_connected()
