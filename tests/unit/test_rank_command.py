@@ -151,7 +151,7 @@ class TestEviction:
         ended = pod("ended")
         ended["status"]["phase"] = "Failed"
         done = eviction([pod("a"), ended], {"a": "1Gi"}, tmp_path)
-        assert "passed over: 1 pod that has ended" in done.out
+        assert "skipped: 1 pod that has ended" in done.out
         assert "default/ended" not in done.out
 
     def test_pods_of_several_nodes_are_refused(self, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import click
 
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
 from memqos.cli.manifest_reader import ManifestReader, origin_of
-from memqos.cli.options import collect_options
+from memqos.cli.options import collect_options, strict_option
 from memqos.cli.output import complain, emit, output_option, print_lines, print_notes
 from memqos.cli.settings import (
     SettingsArguments,
@@ -24,10 +24,12 @@ from memqos.kube.quantity import MAX_INT64
 from memqos.kube.resources import MEMORY, NO_RESOURCES, Resources, whole
 from memqos.kube.shape import Part, Shape, containers_of, shape_of
 from memqos.manifests.objects import Template
+from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner, is_stored
 from memqos.release import Release, default, stage
 from memqos.settings.resolver import NodeSettings
-from memqos.units import scientific
+from memqos.settings.settings import Settings
+from memqos.units import format_bytes, scientific
 
 _Row = list[PodExplanation]
 """One pod, in each of the releases compared."""
@@ -42,6 +44,7 @@ _Row = list[PodExplanation]
     metavar="VERSION,…",
     help="A column for each of these releases, differences marked.",
 )
+@strict_option
 @cluster_options("context", "namespace", "selector")
 @settings_options
 @collect_options(SettingsArguments, check_settings_options)
@@ -52,6 +55,7 @@ def command(
     why: bool,
     output: Literal["table", "json", "yaml", "svg"],
     compare: str | None,
+    strict: bool,
     context: str | None,
     namespace: str | None,
     selector: str | None,
@@ -79,7 +83,7 @@ def command(
     if any(map(live.is_object_path, files)):
         options = with_cluster_defaults(live, options, files)
     resolved = [resolve_settings(options, release, live) for release in releases]
-    reader = ManifestReader(live)
+    reader = ManifestReader(live, strict=strict)
     rows = _rows(reader, files, resolved)
     if output == "svg":
         _print_svg(rows, resolved)
@@ -112,7 +116,11 @@ def _rows(
 def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanation:
     release = planner.settings.release
     written, semantics = shape_of(pod, release), planner.semantics(pod)
-    notes = [*_drop_notes(written, semantics.shape, release), *_overflow_notes(written)]
+    notes = [
+        *_drop_notes(written, semantics.shape, release),
+        *_overflow_notes(written),
+        *_size_notes(semantics.plan, planner.settings),
+    ]
     if is_stored(pod):
         notes.append("taken as the cluster holds it: defaulted and accepted already")
     return PodExplanation(
@@ -147,6 +155,19 @@ def _overflow_notes(shape: Shape) -> Iterator[str]:
         yield (
             f"{scientific(most)} of memory is more than 2⁶³ − 1, the most that Kubernetes can "
             "hold: scheduler and kubelet make something else of it, and it counts as nothing here"
+        )
+
+
+def _size_notes(plan: PodPlan | None, settings: Settings) -> Iterator[str]:
+    capacity, unreserved = settings.memory_capacity, settings.memory_allocatable
+    if plan is None or capacity is None or not plan.requests.get(MEMORY):
+        return
+    request = whole(plan.requests[MEMORY])
+    available = capacity if unreserved is None else min(capacity, unreserved)
+    if request > available:
+        yield (
+            f"it requests {format_bytes(request)} of memory, more than the "
+            f"{format_bytes(available)} that this node has for pods: it can never run there"
         )
 
 

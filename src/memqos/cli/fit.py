@@ -20,7 +20,7 @@ from memqos.cli.fit_nodes import (
     shape_as_stored,
 )
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
-from memqos.cli.options import release_options, resolve_release
+from memqos.cli.options import release_options, resolve_release, strict_option
 from memqos.cli.output import (
     OutputFormat,
     emit,
@@ -56,6 +56,7 @@ LONG: Final = 200_000
 @click.option("--snapshot", metavar="FILE", help="One node and its Pods, out of a snapshot.")
 @click.option("--pods", "pods_file", metavar="FILE", help="The Pods on the nodes.")
 @click.option("--why", is_flag=True, help="Show the arithmetic of every node.")
+@strict_option
 @output_option()
 @cluster_options("context", "namespace")
 @release_options
@@ -65,6 +66,7 @@ def command(
     snapshot: str | None,
     pods_file: str | None,
     why: bool,
+    strict: bool,
     output: OutputFormat,
     context: str | None,
     namespace: str | None,
@@ -92,7 +94,7 @@ def command(
     if pods_file == CLUSTER:
         pods_file = RUNNING_PODS
     live.require_use(file, pods_file, *files)
-    reader = ManifestReader(live)
+    reader = ManifestReader(live, strict=strict)
     nodes = read_nodes(reader, file)
     if not nodes.nodes:
         reader.require_no_faults(file)

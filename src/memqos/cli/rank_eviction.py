@@ -149,7 +149,7 @@ def _usage_notes(given: EvictionInputs, active: Sequence[Pod]) -> list[str]:
     notes = []
     ended = len(given.pods) - len(active)
     if ended:
-        notes.append(f"passed over: {pluralize(ended, 'pod that has', 'pods that have')} ended")
+        notes.append(f"skipped: {pluralize(ended, 'pod that has', 'pods that have')} ended")
     known = {full_pod_name(pod) for pod in given.pods}
     strangers = sorted(given.usage.keys() - known)
     if strangers:

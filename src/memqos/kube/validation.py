@@ -6,8 +6,10 @@ from typing import Final, Literal
 
 import msgspec
 
+from memqos.errors import InputError
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests, has_pod_level
 from memqos.kube.pod import Container, Pod
+from memqos.kube.quantity import Raw, milli_of
 from memqos.kube.resources import (
     CPU,
     MEMORY,
@@ -44,6 +46,7 @@ _MESSAGES: Final[dict[ErrorType, str]] = {
 }
 _PLAIN: Final = frozenset({CPU, MEMORY})
 """Names that need no check: valid in any stanza."""
+_COUNTED_IN_BYTES: Final = frozenset({MEMORY, "ephemeral-storage"})
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -124,6 +127,40 @@ def container_errors(pod: Pod) -> Iterator[FieldError]:
                 yield FieldError(
                     f"spec.{group}[{index}].image", "FieldValueRequired", "what to run"
                 )
+
+
+def fractional_bytes(pod: Pod) -> Iterator[tuple[str, str, str]]:
+    """Bytes that are not whole: the field, the API server's warning, and what is likely meant.
+
+    The pod is created all the same, with the next whole byte (pkg/api/pod/warnings.go, which does
+    not look at pod-level resources).
+    """
+    spec = pod.spec
+    stanzas = [("spec.resources", spec.resources)]
+    for group, containers in (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers),
+    ):
+        for index, container in enumerate(containers or ()):
+            stanzas.append((f"spec.{group}[{index}].resources", container.resources))
+    lists = [("spec.overhead", spec.overhead)]
+    for field, stanza in stanzas:
+        if stanza is not None:
+            lists += [(f"{field}.requests", stanza.requests), (f"{field}.limits", stanza.limits)]
+    for field, amounts in lists:
+        for name, raw in (amounts or {}).items():
+            if name in _COUNTED_IN_BYTES and _is_fraction(raw):
+                message = f'fractional byte value "{raw}" is invalid, must be an integer'
+                number = str(raw).removesuffix("m")
+                hint = f"did you mean {number}M or {number}Mi?"
+                yield f"{field}[{name}]", message, hint if number != raw else "give whole bytes"
+
+
+def _is_fraction(raw: Raw) -> bool:
+    try:
+        return bool(milli_of(raw) % 1000)
+    except InputError:  # What is not a quantity is reported where it is read.
+        return False
 
 
 def _plainly_valid(requests: Amounts, limits: Amounts) -> bool:

@@ -20,7 +20,7 @@ from memqos.cli.numa.node_source import (
     snapshot_option,
     state_option,
 )
-from memqos.cli.options import release_options
+from memqos.cli.options import release_options, strict_option
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
 from memqos.draw.text.numa_admission import NumaVerdict, verdict_data, verdict_lines
 from memqos.errors import InputError
@@ -62,6 +62,7 @@ _REFUSED = 2
     help="One of topologyManagerPolicyOptions; may be repeated.",
 )
 @click.option("--static", is_flag=True, help="The pods are static: nobody respells their sizes.")
+@strict_option
 @output_option()
 @reserved_option
 @kubelet_option
@@ -81,6 +82,7 @@ def command(
     scope: str | None,
     options: tuple[str, ...],
     static: bool,
+    strict: bool,
     release: str | None,
     gates: tuple[str, ...],
     output: OutputFormat,
@@ -117,7 +119,7 @@ def command(
     if facts.loaded is not None:
         pods = pods_in_state(begun.state, facts.pods, begun.settings.release)
         begun = msgspec.structs.replace(begun, active=pods)
-    reader = ManifestReader()
+    reader = ManifestReader(strict=strict)
     names = dict(facts.names)
     verdicts = _verdicts(reader, files, begun, names, static=static)
     topology = begun.settings.topology
