@@ -17,12 +17,13 @@ from memqos.cli.settings import (
     settings_options,
     with_cluster_defaults,
 )
+from memqos.cluster.autoscaling import autoscaler_requests
 from memqos.draw.text.pod import PodExplanation, settings_line
 from memqos.errors import InputError
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import MAX_INT64
 from memqos.kube.resources import MEMORY, NO_RESOURCES, Resources, whole
-from memqos.kube.shape import Part, Shape, containers_of, shape_of
+from memqos.kube.shape import Part, Shape, containers_of, shape_of, with_shape
 from memqos.manifests.objects import Template
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner, is_stored
@@ -130,6 +131,11 @@ def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanati
         names=tuple(container.name for container in containers_of(pod)),
         written=written,
         semantics=semantics,
+        autoscalers=None
+        if semantics.plan is None
+        else autoscaler_requests(
+            pod if is_stored(pod) else with_shape(pod, semantics.shape), release
+        ),
         notes=tuple(notes),
     )
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
+from memqos.cluster.autoscaling import AutoscalerRequests, UnknownRequest
 from memqos.draw.text.amounts import quantity_texts, resources_data
 from memqos.draw.text.table import table
 from memqos.kube.explanations import why_class, why_defaulted, why_total
-from memqos.kube.resources import CPU, MEMORY, Amounts, legible, whole
+from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount, legible, whole
 from memqos.kube.shape import Role, Shape
 from memqos.plan.cpu import weight_of
 from memqos.plan.pod import PodPlan
@@ -30,6 +31,8 @@ class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """Of the containers, in the order of `Shape.parts`."""
     written: Shape
     semantics: Semantics
+    autoscalers: AutoscalerRequests | None = None
+    """What autoscalers take for its requests; None where the pod is not valid."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -148,10 +151,58 @@ def derivation(explained: PodExplanation, settings: Settings) -> list[str]:
                 lines.append(
                     f"  {side}.{resource} = {legible(resource, amounts[resource])}: {text}"
                 )
+    if explained.autoscalers is not None:
+        lines += _autoscaler_lines(explained.autoscalers)
     lines += _setting_reasons("pod", plan.settings)
     for name, container in zip(names, plan.containers, strict=True):
         lines += _setting_reasons(_container_title(name, container.role), container.settings)
     return lines
+
+
+def _autoscaler_lines(requests: AutoscalerRequests) -> Iterator[str]:
+    """What the horizontal autoscaler divides usage by, and what the cluster autoscaler seeks."""
+    basis = (
+        "the request of the pod as a whole, with overhead"
+        if requests.whole_pod
+        else "requests of the containers that keep running, without overhead"
+    )
+    for resource, request in requests.utilization.items():
+        yield (
+            f"  HPA cannot compute {resource} utilization: {_why_unknown(request)}"
+            if isinstance(request, UnknownRequest)
+            else f"  HPA divides {resource} usage by {legible(resource, request)}: {basis}"
+        )
+    sought = [
+        f"{legible(resource, requests.node[resource])} {resource}"
+        for resource in (CPU, MEMORY)
+        if requests.node.get(resource)
+    ]
+    what = f"room for {' and '.join(sought)}" if sought else "a place for a pod, no cpu or memory"
+    yield f"  the cluster autoscaler looks for a node with {what}"
+
+
+def _why_unknown(request: UnknownRequest) -> str:
+    if request.container is None:
+        return f"the pod-level requests have no {request.resource}"
+    return f"container {request.container} requests no {request.resource}"
+
+
+def _autoscaler_data(requests: AutoscalerRequests) -> dict[str, Any]:
+    return {
+        "hpaDivisor": {
+            resource: None
+            if isinstance(request, UnknownRequest)
+            else format_amount(resource, request)
+            for resource, request in requests.utilization.items()
+        },
+        "hpaFailures": {
+            resource: _why_unknown(request)
+            for resource, request in requests.utilization.items()
+            if isinstance(request, UnknownRequest)
+        },
+        "hpaCountsPodLevel": requests.whole_pod,
+        "clusterAutoscaler": quantity_texts(requests.node),
+    }
 
 
 def _container_title(name: str, role: Role) -> str:
@@ -216,6 +267,11 @@ def pod_data(explained: PodExplanation, settings: Settings, *, why: bool) -> dic
         "qosClass": plan.qos,
         "requests": quantity_texts(plan.requests),
         "limits": quantity_texts(plan.limits),
+        **(
+            {}
+            if explained.autoscalers is None
+            else {"autoscaling": _autoscaler_data(explained.autoscalers)}
+        ),
         "pod": _settings_data(plan.settings, why=why),
         "containers": [
             {
