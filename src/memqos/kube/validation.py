@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from memqos.errors import InputError
-from memqos.kube.aggregate import aggregate_limits, aggregate_requests, has_pod_level
+from memqos.kube.aggregate import aggregate_limits, aggregate_requests
 from memqos.kube.pod import Container, Pod
 from memqos.kube.quantity import Raw, milli_of
 from memqos.kube.resources import (
@@ -300,16 +300,3 @@ def _name_faults(name: str) -> tuple[str, ...]:
     if not faults and "/" not in name and not is_standard(name):
         return ("must be a standard resource type or fully qualified",)
     return tuple(faults)
-
-
-def node_refuses(shape: Shape, release: Release, *, cgroup_version: int, os: str) -> str | None:
-    """Why a node will not admit a pod with pod-level resources; None where it will."""
-    if not has_pod_level(shape, release):
-        return None
-    if os == "windows":
-        return "pod-level resources are not supported on Windows"
-    if not release.is_enabled("PodLevelResources"):
-        return "the kubelet's gate PodLevelResources is off"
-    if cgroup_version != 2:
-        return "pod-level resources need cgroup v2"
-    return None
