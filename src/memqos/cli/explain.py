@@ -18,8 +18,16 @@ from memqos.cli.settings import (
     with_cluster_defaults,
 )
 from memqos.cluster.autoscaling import autoscaler_requests
+from memqos.cluster.node_admission import (
+    LINUX,
+    AdmittingNode,
+    ignores_pod_level,
+    kubelet_release,
+    refuse_on_node,
+)
 from memqos.draw.text.pod import PodExplanation, settings_line
 from memqos.errors import InputError
+from memqos.kube.node import WINDOWS
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import MAX_INT64
 from memqos.kube.resources import MEMORY, NO_RESOURCES, Resources, whole
@@ -105,7 +113,10 @@ def _rows(
     planners = [Planner(each.settings) for each in resolved]
     for template, pod in reader.pods(files):
         try:
-            row = [_explain_pod(planner, pod, template) for planner in planners]
+            row = [
+                _explain_pod(planner, node, pod, template)
+                for planner, node in zip(planners, resolved, strict=True)
+            ]
         except InputError as error:
             reader.refuse(template.with_position(error))
             continue
@@ -114,13 +125,17 @@ def _rows(
         yield row
 
 
-def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanation:
+def _explain_pod(
+    planner: Planner, node: NodeSettings, pod: Pod, template: Template
+) -> PodExplanation:
     release = planner.settings.release
     written, semantics = shape_of(pod, release), planner.semantics(pod)
+    stored = pod if is_stored(pod) else with_shape(pod, semantics.shape)
     notes = [
         *_drop_notes(written, semantics.shape, release),
         *_overflow_notes(written),
         *_size_notes(semantics.plan, planner.settings),
+        *_admission_notes(stored, node, release),
     ]
     if is_stored(pod):
         notes.append("taken as the cluster holds it: defaulted and accepted already")
@@ -131,11 +146,8 @@ def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanati
         names=tuple(container.name for container in containers_of(pod)),
         written=written,
         semantics=semantics,
-        autoscalers=None
-        if semantics.plan is None
-        else autoscaler_requests(
-            pod if is_stored(pod) else with_shape(pod, semantics.shape), release
-        ),
+        autoscalers=None if semantics.plan is None else autoscaler_requests(stored, release),
+        windows=written.windows or node.facts.os == WINDOWS,
         notes=tuple(notes),
     )
 
@@ -161,6 +173,27 @@ def _overflow_notes(shape: Shape) -> Iterator[str]:
         yield (
             f"{scientific(most)} of memory is more than 2⁶³ − 1, the most that Kubernetes can "
             "hold: scheduler and kubelet make something else of it, and it counts as nothing here"
+        )
+
+
+def _admission_notes(pod: Pod, resolved: NodeSettings, server: Release) -> Iterator[str]:
+    """Whether the kubelet of the node that is given would run what the API server stores."""
+    facts = resolved.facts
+    if facts.version is None and facts.os is None:
+        return
+    kubelet = (
+        kubelet_release(facts.version, server)
+        if resolved.kubelet is None
+        else resolved.kubelet.release
+    )
+    node = AdmittingNode(name=pod.spec.node_name or "", os=facts.os or LINUX, allocatable={})
+    refused = refuse_on_node(pod, node, kubelet)
+    if refused is not None:
+        yield f"the kubelet of this node, {kubelet}, refuses it: {refused.words}"
+    elif ignores_pod_level(pod, kubelet):
+        yield (
+            f"the kubelet of this node, {kubelet}, does not know spec.resources: it runs the pod "
+            "by the resources of its containers alone"
         )
 
 
@@ -215,10 +248,12 @@ def _print_svg(rows: Iterable[_Row], resolved: Sequence[NodeSettings]) -> None:
         pod_levels_chart(pod, each.settings)
         for row in rows
         for pod, each in zip(row, resolved, strict=True)
-        if pod.semantics.plan is not None
+        if pod.semantics.plan is not None and not pod.windows
     ]
     if charts:
         print(levels_svg(charts))
+    else:
+        complain("no pod here has cgroup values: there is nothing to draw")
 
 
 def _data(

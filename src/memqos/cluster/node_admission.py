@@ -5,6 +5,7 @@ and handlers.go. Left out are the checks that need a machine: devices, topology,
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -13,16 +14,15 @@ from memqos.cluster.fit import Shortage, shortages
 from memqos.cluster.fit_demand import node_info, scheduling_demand, scheduling_demands
 from memqos.cluster.node_predicates import has_free_ports, has_untolerated_taint, matches_node
 from memqos.cluster.preemption import CannotPreempt, pods_to_preempt
+from memqos.errors import UnsupportedRelease
 from memqos.kube.aggregate import has_pod_level
-from memqos.kube.node import Node, Taint
+from memqos.kube.node import OS_LABEL, WINDOWS, Node, Taint, node_os
 from memqos.kube.pod import Pod
 from memqos.kube.resources import Amounts, is_extended
 from memqos.kube.shape import Shape, amounts_of, is_critical, is_static, shape_of
-from memqos.release import Release, Since
+from memqos.release import Release, Since, stage
 
-OS_LABEL: Final = "kubernetes.io/os"
 LINUX: Final = "linux"
-_WINDOWS: Final = "windows"
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 
 
@@ -50,6 +50,11 @@ class NodeAdmission(msgspec.Struct, frozen=True, kw_only=True):
     def admitted(self) -> bool:
         return self.reason is None
 
+    @property
+    def words(self) -> str:
+        """The reason and the message, as the status of a refused pod has them."""
+        return f"{self.reason}: {self.message}"
+
 
 class _Refusal(NamedTuple):
     """A predicate that failed; `shortage` where a resource is short."""
@@ -73,13 +78,12 @@ class _Refusal(NamedTuple):
 
 def admitting_node(node: Node) -> AdmittingNode:
     """A Node of the API server, as its kubelet's admission sees it."""
-    info, features = node.status.node_info, node.status.features
-    labels = node.metadata.labels or {}
+    features = node.status.features
     return AdmittingNode(
         name=node.metadata.name or "",
-        os=(info and info.operating_system) or labels.get(OS_LABEL) or LINUX,
+        os=node_os(node) or LINUX,
         allocatable=amounts_of(node.status.allocatable, "status.allocatable"),
-        labels=labels,
+        labels=node.metadata.labels or {},
         taints=(node.spec and node.spec.taints) or (),
         supplemental_groups_policy=bool(features and features.supplemental_groups_policy),
     )
@@ -113,6 +117,45 @@ def admit_pod(
         message=unsupported,
         preempted=admission.preempted,
     )
+
+
+def refuse_on_node(pod: Pod, node: AdmittingNode, release: Release) -> NodeAdmission | None:
+    """What this kubelet refuses about a stored pod, whatever else runs on the node.
+
+    That is another OS, a strict groups policy, and pod-level resources that it does not support.
+    """
+    for check in (_check_os_label, _check_os_field, _check_groups_policy):
+        refused = check(pod, node, release)
+        if refused is not None:
+            return refused
+    unsupported = _pod_level_refusal(shape_of(pod, release), node, release)
+    if unsupported is None:
+        return None
+    return NodeAdmission(reason="PodLevelResourcesNotSupported", message=unsupported)
+
+
+def ignores_pod_level(pod: Pod, kubelet: Release) -> bool:
+    """Whether a kubelet runs the pod by its containers alone, as it does not know the field."""
+    return not knows_pod_level(kubelet) and has_pod_level(shape_of(pod, kubelet), kubelet)
+
+
+def knows_pod_level(kubelet: Release) -> bool:
+    """Whether a kubelet knows spec.resources, on or off: any from 1.32 on."""
+    return stage("PodLevelResources", kubelet.minor) is not None
+
+
+def kubelet_release(version: str | None, server: Release) -> Release:
+    """The release of a node's kubelet, with those of the server's gates that it has, too.
+
+    Without a version it is taken for the server's.
+    """
+    if version is None:
+        return server
+    release = Release.of(version)
+    for name, on in server.gates:
+        with suppress(UnsupportedRelease):
+            release = release.with_gates({name: on})
+    return release
 
 
 _ADMITTED: Final = NodeAdmission()
@@ -232,9 +275,9 @@ def _without_room(
 
 
 def _pod_level_refusal(shape: Shape, node: AdmittingNode, release: Release) -> str | None:
-    if not has_pod_level(shape, release):
+    if not knows_pod_level(release) or not has_pod_level(shape, release):
         return None
-    if node.os == _WINDOWS:
+    if node.os == WINDOWS:
         return "pod-level resources are not supported on Windows"
     if not release.is_enabled("PodLevelResources"):
         return "PodLevelResources feature gate is disabled"

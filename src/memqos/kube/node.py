@@ -92,6 +92,16 @@ class Node(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     spec: NodeSpec | None = None
 
 
+OS_LABEL: Final = "kubernetes.io/os"
+WINDOWS: Final = "windows"
+
+
+def node_os(node: Node) -> str | None:
+    """The operating system that a Node reports; None where it does not."""
+    info = node.status.node_info
+    return (info and info.operating_system) or (node.metadata.labels or {}).get(OS_LABEL)
+
+
 class Capacity(msgspec.Struct, frozen=True):
     """What the machine has. `pids` is None where the limit of processes is unknown."""
 

@@ -40,6 +40,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `config` is the kubelet's; else it is that of a kubelet without a configuration."""
     kubelet: RunningKubelet | None = None
     """None where no kubelet is known to run here."""
+    facts: NodeFacts = NodeFacts()
+    """What they follow from."""
     doubt: str | None = None
     """Why nothing may be written by these: they follow from a guess."""
 
@@ -106,6 +108,7 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
         notes=tuple(notes),
         is_configured=document is not None,
         kubelet=kubelet,
+        facts=facts,
         doubt=doubt_of(facts, options, kubelet),
     )
 
