@@ -152,7 +152,10 @@ def _pods_without_alignment(
         for pod in observation.pods
         if cgroup_uid(pod) in planned
     ]
-    return tuple(pod_key(pod) for pod in pods_without_alignment(running, release))
+    found = pods_without_alignment(
+        running, release, config.topology_manager_policy, config.topology_manager_scope
+    )
+    return tuple(map(pod_key, found))
 
 
 def _protections(observation: "ObservedNode", tree: Tree, page_size: int) -> dict[str, Protection]:

@@ -432,8 +432,9 @@ NUMA_POD_LEVEL: Final = RuleInfo(
     "doctor",
     "pod-level resources are ignored for memory alignment",
     "Under memoryManagerPolicy Static such a Guaranteed pod looks aligned to NUMA nodes, and is "
-    "not while PodLevelResourceManagers is off.",
-    "set resources of each container instead, or turn on PodLevelResourceManagers (1.36 and newer)",
+    "not while PodLevelResourceManagers is off, or the Topology Manager's scope is container.",
+    "set resources of each container instead, or turn on PodLevelResourceManagers (1.36 and newer) "
+    "with topologyManagerScope: pod and a topologyManagerPolicy such as single-numa-node",
 )
 
 DOCTOR_RULES: Final[tuple[RuleInfo, ...]] = (
