@@ -42,6 +42,7 @@ class AuditRequest(NamedTuple):
     rules: tuple[str, ...]
     jobs: int
     with_pods: bool
+    downgrade: Release | None = None
 
 
 def run_audit(
@@ -69,7 +70,14 @@ def run_audit(
             census.add_fault(fault)
         objects = census.cluster_objects()
         resolved = _resolve_audit_settings(options, objects, census, live if is_live else None)
-        here = _audit_with(census, objects, resolved, rules, with_pods=request.with_pods)
+        here = _audit_with(
+            census,
+            objects,
+            resolved,
+            rules,
+            with_pods=request.with_pods,
+            downgrade=request.downgrade,
+        )
         notes += _add_late_faults(census, objects, here, usage | objects.usage, is_live=is_live)
         compared = None
         if other_options is not None:
@@ -142,6 +150,7 @@ def _audit_with(
     rules: tuple[str, ...],
     *,
     with_pods: bool = False,
+    downgrade: Release | None = None,
     compared_with: Settings | None = None,
 ) -> AuditResult:
     result = audit_cluster(
@@ -152,6 +161,7 @@ def _audit_with(
         rules=rules,
         before=compared_with,
         with_rows=with_pods,
+        downgrade=downgrade,
     )
     if compared_with is None:
         for fault in result.faults:
