@@ -141,12 +141,13 @@ def test_every_replica_of_a_workload_is_a_pod() -> None:
 
 
 def test_replicas_are_admitted_until_the_quota_is_full(tmp_path: Path) -> None:
+    template = yaml.safe_load(pod(request="1Gi", limit="1Gi"))
     workload = yaml.safe_dump(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": {"name": "web"},
-            "spec": {"replicas": 5, "template": yaml.safe_load(pod(request="1Gi", limit="1Gi"))},
+            "spec": {"replicas": 5, "template": {"spec": template["spec"]}},
         }
     )
     done = admit(workload, quota({"pods": "3"}, {"pods": "1"}), tmp_path)

@@ -75,7 +75,7 @@ class TestAuto:
             assert source.describe() == f"the kubelet's PodsAPI at {api.socket}"
             eventually("the cluster says of the node", lambda: source.node() is not None)
             assert source.event_poster() is not None
-        assert {each.path for each in server.requests} == {"/api/v1/nodes"}
+        assert {each.path for each in server.request_log} == {"/api/v1/nodes"}
 
     def test_then_a_kubelet_s_endpoint(self, api: FakePodsApi, server: FakeApiServer) -> None:
         listed = {"kind": "PodList", "items": [pod("of-the-endpoint")]}
@@ -88,7 +88,7 @@ class TestAuto:
             endpoint = source.kubelet_endpoint(None)
             assert endpoint is not None
             assert endpoint.url == kubelet.url
-        assert not server.requests
+        assert not server.request_log
 
     def test_then_the_api_server(self, api: FakePodsApi, server: FakeApiServer) -> None:
         with source_of(api, node_name="node-1") as source:

@@ -123,7 +123,7 @@ def test_faults_outweigh_findings(tmp_path: Path) -> None:
     assert done.code == 1
     assert f"{file}:" in done.err
     assert "the file ends within this object – was the dump cut short?" in done.err
-    assert "no Node was read" in done.err
+    assert "no Node was read" in done.out
     assert "pods on" in done.out
 
 

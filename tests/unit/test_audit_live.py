@@ -209,7 +209,7 @@ def test_without_nodes_the_release_is_that_of_the_api_server(server: FakeApiServ
     forbidden(server, "/api/v1/nodes")
     done = memqos("audit")
     assert "the release is that of the API server, v1.37.2" in done.out
-    assert "no Node was read: 12 pods audited without the memory of their nodes\n" in done.err
+    assert "no Node was read: 12 pods audited without the memory of their nodes\n" in done.out
     assert "kubectl" not in done.err
 
 

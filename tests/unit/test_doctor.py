@@ -57,6 +57,7 @@ def recorded(name: str, gate: str = ON, policy: Policy | None = None) -> NodeFac
             names=cgroup_names(plan.config.driver, plan.config.cgroup_root),
             tree=plan.tree,
             comparison=plan.comparison,
+            release=plan.settings.release,
             memory_qos=plan.settings.release.is_enabled("MemoryQoS"),
         ),
         pods=len(observation.pods),

@@ -222,7 +222,7 @@ def test_field_errors_are_those_of_kubernetes_with_their_place() -> None:
     )
 
 
-def test_a_folder_may_hold_other_objects_but_a_named_file_may_not(tmp_path: Path) -> None:
+def test_a_folder_may_hold_other_objects_but_a_file_of_one_may_not(tmp_path: Path) -> None:
     others = {
         "list.yaml": "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: ConfigMap}]\n",
         "service.yaml": "apiVersion: v1\nkind: Service\n",
@@ -230,11 +230,12 @@ def test_a_folder_may_hold_other_objects_but_a_named_file_may_not(tmp_path: Path
     }
     for name, content in others.items():
         (tmp_path / name).write_text(content)
-        assert memqos("explain", str(tmp_path / name)).returncode == 1
+        expected = 0 if name == "list.yaml" else 1
+        assert memqos("explain", str(tmp_path / name)).returncode == expected
     (tmp_path / "pod.yml").write_text(GOOD)
     folder = memqos("explain", str(tmp_path))
     assert folder.returncode == 0
-    note = "passed over, as they hold no pods: 1 ConfigMap, 1 Service, 1 of no kind"
+    note = "skipped, as they hold no pods: 1 ConfigMap, 1 Service, 1 of no kind"
     assert note in folder.stderr
 
 
@@ -313,3 +314,42 @@ def test_a_quick_question_imports_nothing_slow() -> None:
     loaded = set(done.stderr.split())
     assert not loaded & {"asyncio", "dataclasses", "rich", "subprocess", "socket"}
     assert "memqos.kube.kubelet.reading" not in loaded
+
+
+def autoscaler_lines(*arguments: str, stdin: str = "") -> list[str]:
+    done = memqos("explain", *arguments, "--why", stdin=stdin)
+    words = ("HPA", "cluster autoscaler")
+    return [line.strip() for line in done.stdout.splitlines() if any(map(line.count, words))]
+
+
+def test_why_says_what_the_autoscalers_count() -> None:
+    whole = "the request of the pod as a whole, with overhead"
+    assert autoscaler_lines("examples/ide.yaml") == [
+        f"HPA divides cpu usage by 500m: {whole}",
+        f"HPA divides memory usage by 128Mi: {whole}",
+        "the cluster autoscaler looks for a node with room for 500m cpu and 128Mi memory",
+    ]
+    assert autoscaler_lines("-", stdin=GOOD) == [
+        "HPA cannot compute cpu utilization: container c requests no cpu",
+        "HPA divides memory usage by 256Mi: requests of the containers that keep running, without "
+        "overhead",
+        "the cluster autoscaler looks for a node with room for 256Mi memory",
+    ]
+
+
+def test_the_hpa_did_not_know_pod_level_requests_before_1_34() -> None:
+    gate = ("--gate", "PodLevelResources=true", "--release")
+    assert autoscaler_lines("examples/ide.yaml", *gate, "1.33")[0] == (
+        "HPA cannot compute cpu utilization: container shell requests no cpu"
+    )
+    done = memqos("explain", "examples/ide.yaml", "-o", "json", *gate, "1.33")
+    (pod,) = json.loads(done.stdout)["pods"]
+    assert pod["autoscaling"] == {
+        "hpaDivisor": {"cpu": None, "memory": None},
+        "hpaFailures": {
+            "cpu": "container shell requests no cpu",
+            "memory": "container shell requests no memory",
+        },
+        "hpaCountsPodLevel": False,
+        "clusterAutoscaler": {"memory": "128Mi", "cpu": "500m"},
+    }

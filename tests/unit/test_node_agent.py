@@ -577,6 +577,7 @@ def findings(bed: SteppedNode) -> dict[str, Finding]:
         names=names,
         tree=plan.tree,
         comparison=plan.comparison,
+        release=plan.settings.release,
         memory_qos=False,
         managed=plan.managed,
     )

@@ -151,7 +151,7 @@ class TestEviction:
         ended = pod("ended")
         ended["status"]["phase"] = "Failed"
         done = eviction([pod("a"), ended], {"a": "1Gi"}, tmp_path)
-        assert "passed over: 1 pod that has ended" in done.out
+        assert "skipped: 1 pod that has ended" in done.out
         assert "default/ended" not in done.out
 
     def test_pods_of_several_nodes_are_refused(self, tmp_path: Path) -> None:
@@ -370,3 +370,88 @@ def test_both_rankings_are_listed() -> None:
     done = memqos("rank", "--help")
     assert "eviction" in done.out
     assert "oom" in done.out
+
+
+SOFT = "examples/node/kubelet-eviction.yaml"
+
+
+def test_a_simulation_goes_on_until_the_pressure_ends() -> None:
+    done = memqos(
+        "rank", "eviction", "--pods", PODS, "--usage", USAGE, "--kubelet", SOFT, "--simulate"
+    )
+    assert done.code == 0
+    assert done.out.partition("If pods go on")[2] == (
+        " using what they use:\n"
+        "after       available  condition\n"
+        "now         70Mi       MemoryPressure  evicts shop/api-1 for memory.available (hard), "
+        "grace period 1 s: frees 1300Mi\n"
+        "1 s         1370Mi     MemoryPressure  the soft threshold is met: evicts once that has "
+        "lasted 1 min 30 s\n"
+        "1 min 31 s  1370Mi     MemoryPressure  evicts shop/report-28 for memory.available (soft), "
+        "grace period 20 s: frees 300Mi\n"
+        "1 min 51 s  1670Mi     MemoryPressure  evicts shop/db-0 for memory.available (soft), "
+        "grace period 20 s: frees 3.75Gi\n"
+        "2 min 11 s  5510Mi     MemoryPressure  no threshold is met; the condition stays for the "
+        "transition period\n"
+        "6 min 51 s  5510Mi     –               no pressure\n"
+    )
+
+
+def test_a_simulation_ends_where_no_pod_is_left_to_evict(tmp_path: Path) -> None:
+    pods = [pod("a", "1Mi"), pod("b", "1Mi", priority=2_000_000_000)]
+    usage = {"a": "20Mi", "b": "1Gi"}
+    done = eviction(pods, usage, tmp_path, "--simulate", "--available", "10Mi")
+    assert done.out.splitlines()[-3:] == [
+        "now    10Mi       MemoryPressure  evicts default/a for memory.available (hard), "
+        "grace period 1 s: frees 20Mi",
+        "1 s    30Mi       MemoryPressure  the threshold is still met",
+        "no pod is left that may be evicted: the kernel kills next (memqos rank oom)",
+    ]
+    steps = eviction(pods, usage, tmp_path, "--simulate", "--available", "10Mi", "-o", "json").data
+    assert [step["evicted"] for step in steps["simulation"]] == ["default/a", None]
+    assert steps["simulation"][1]["met"] == ["memory.available (hard)"]
+
+
+def test_a_hard_eviction_gave_pods_their_own_grace_period_until_1_30(tmp_path: Path) -> None:
+    pods = [pod("a", "1Mi", terminationGracePeriodSeconds=45), pod("b", "1Gi")]
+    arguments = ("--simulate", "--available", "10Mi", "-o", "json", "--release")
+    ended = [
+        eviction(pods, {"a": "1Gi", "b": "1Mi"}, tmp_path, *arguments, release).data["simulation"][
+            1
+        ]["afterSeconds"]
+        for release in ("1.30", "1.31")
+    ]
+    assert ended == [45, 1]
+
+
+def test_nothing_is_simulated_without_knowing_what_is_available(tmp_path: Path) -> None:
+    done = eviction([pod("a")], {"a": "1Mi"}, tmp_path, "--simulate")
+    assert (done.code, done.err) == (
+        1,
+        "memqos: what is available is not known – give a /stats/summary as --usage, a snapshot, or "
+        "--available\n",
+    )
+
+
+def test_a_new_pod_is_admitted_or_refused_under_the_pressure_there_is_now() -> None:
+    arguments = ("rank", "eviction", "--pods", PODS, "--usage", USAGE, "--admit", PODS)
+    done = memqos(*arguments)
+    assert done.code == 2
+    assert done.out.partition("The kubelet, ")[2] == (
+        "under MemoryPressure:\n"
+        "new pod        class\n"
+        "pod/api-1      Burstable   admitted           it is not BestEffort, and memory alone is "
+        "short\n"
+        "pod/db-0       Guaranteed  admitted           it is not BestEffort, and memory alone is "
+        "short\n"
+        "pod/cache-0    Burstable   admitted           it is not BestEffort, and memory alone is "
+        "short\n"
+        "pod/report-28  BestEffort  refused (Evicted)  BestEffort, while memory is short – request "
+        "memory\n"
+        "pod/logs-x7    Burstable   admitted           it is critical: a static pod, or one with a "
+        "system priority\n"
+    )
+    relaxed = memqos(*arguments, "--available", "1Gi", "-o", "json")
+    assert relaxed.code == 0
+    assert relaxed.data["conditions"] == []
+    assert {each["because"] for each in relaxed.data["admission"]} == {"no pressure"}

@@ -13,7 +13,8 @@ from memqos.findings.catalogue import AUDIT_RULES, DOCTOR_RULES, RULES_BY_ID
 from memqos.plan.rules import RULES
 
 LISTED = """
-    pod/invalid pod/throttled pod/no-request pod/above-request pod/idle-request pod/high-limit
+    pod/invalid pod/node-refuses pod/downgrade
+    pod/throttled pod/no-request pod/above-request pod/idle-request pod/high-limit
     pod/no-limit pod/pod-level node/overcommitted node/hard-protection node/lost-low node/unasked
     node/full node/limits namespace/no-limit-range namespace/quota machine/cgroup-v2 machine/kernel
     machine/runtime machine/swap machine/psi machine/recursive-protection tree/memory-controller

@@ -8,8 +8,7 @@ from tests.builders import Json, box, pod, stanza
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
-from memqos.kube.shape import shape_of
-from memqos.kube.validation import FieldError, node_refuses, validate
+from memqos.kube.validation import FieldError, validate
 from memqos.release import Release
 
 INVALID = "FieldValueInvalid"
@@ -321,30 +320,3 @@ class TestUnreadable:
             apply_defaults(written, NEWEST)
         assert refused.value.field == field
         assert refused.value.hint
-
-
-class TestNodes:
-    """A kubelet refuses pod-level resources it could not enforce."""
-
-    WITH = pod([box()], resources=stanza("1Gi"))
-
-    def refusal(self, pod: Pod, release: Release = NEWEST, **node: Any) -> str | None:
-        facts: Json = {"cgroup_version": 2, "os": "linux"} | node
-        return node_refuses(shape_of(pod, release), release, **facts)
-
-    def test_a_node_that_can_admits(self) -> None:
-        assert self.refusal(self.WITH) is None
-
-    def test_cgroup_v1_windows_and_a_gate_that_is_off_do_not(self) -> None:
-        assert "cgroup v2" in (self.refusal(self.WITH, cgroup_version=1) or "")
-        assert "Windows" in (self.refusal(self.WITH, os="windows") or "")
-        off = Release.of("1.38", {"PodLevelResources": False})
-        assert "PodLevelResources is off" in (self.refusal(self.WITH, off) or "")
-
-    @pytest.mark.parametrize(
-        "resources", [None, {}, {"requests": {}}, stanza(limits={"example.com/gpu": "1"})]
-    )
-    def test_any_other_pod_is_welcome(self, resources: Json | None) -> None:
-        without = pod([box("1Gi")], resources=resources)
-        assert self.refusal(without, cgroup_version=1) is None
-        assert self.refusal(without, os="windows") is None

@@ -40,6 +40,7 @@ from memqos.findings.finding import Finding
 from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.pod import Pod
 from memqos.manifests.dumps.text import DumpedText
+from memqos.release import Release
 from memqos.settings.settings import Settings
 
 _ALL_RULES: Final = select_rules()
@@ -112,10 +113,11 @@ def audit_cluster(
     rules: Iterable[str] = _ALL_RULES,
     before: Settings | None = None,
     with_rows: bool = False,
+    downgrade: Release | None = None,
 ) -> AuditResult:
     """Audit what was read: `count` adds up the pods, in this process or in several.
 
-    `before` and `with_rows` are those of a `CountRequest`.
+    `before`, `with_rows` and `downgrade` are those of a `CountRequest`.
     """
     nodes: dict[str, NodeMemory] = {}
     faults: list[InputError] = []
@@ -131,6 +133,7 @@ def audit_cluster(
             usage=objects.usage,
             before=before,
             with_rows=with_rows,
+            downgrade=downgrade,
         )
     )
     audit, more = audit_totals(totals, settings, nodes, objects.limit_ranges, objects.quotas)

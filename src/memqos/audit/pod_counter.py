@@ -29,18 +29,30 @@ from memqos.audit.totals import (
     insert_ranked,
     is_worse,
 )
+from memqos.cluster.node_admission import (
+    LINUX,
+    AdmittingNode,
+    knows_pod_level,
+    kubelet_release,
+    refuse_on_node,
+)
 from memqos.errors import InputError
 from memqos.findings.catalogue import (
     POD_ABOVE_REQUEST,
+    POD_DOWNGRADE,
     POD_HIGH_LIMIT,
     POD_IDLE_REQUEST,
     POD_INVALID,
     POD_NO_LIMIT,
     POD_NO_REQUEST,
+    POD_NODE_REFUSES,
     POD_POD_LEVEL,
     POD_THROTTLED,
 )
-from memqos.kube.pod import QosClass
+from memqos.kube.aggregate import has_pod_level
+from memqos.kube.pod import Pod, QosClass
+from memqos.kube.shape import shape_of
+from memqos.release import Release
 from memqos.settings.settings import Settings
 
 _LARGE_AMOUNT: Final = 256 << 20
@@ -73,6 +85,8 @@ class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Settings to compare with: pods are counted whose values differ."""
     with_rows: bool = False
     """Whether every pod is written as JSON, too."""
+    downgrade: Release | None = None
+    """What kubelets are to be downgraded to: pods that use what it lacks are found."""
 
 
 def count_pods(census: Census, request: CountRequest) -> ClusterTotals:
@@ -114,6 +128,9 @@ class _PodCounter:
         self._specs = SpecCache(texts, request.settings)
         self._before = None if before is None else SpecCache(texts, before)
         self._page_size = request.settings.page_size
+        self._release = request.settings.release
+        self._downgrade = request.downgrade
+        self._nodes = request.nodes
         self._sizes = {name: memory.size for name, memory in request.nodes.items()}
         self._by_node: dict[str, NodeSizeSpecs] = {}
         # Pods of one workload are seldom on one node: memory by spec and node is not worth caching.
@@ -139,6 +156,8 @@ class _PodCounter:
         spec = memory.spec
         if spec.errors or spec.unrequesting or spec.unlimited:
             _add_spec_findings(found.workloads, namespace, each, memory)
+        if spec.judged_by_nodes is not None:
+            self._add_admission_findings(each, spec.judged_by_nodes)
         if used is not None:
             found.measured += 1
             node.measured += 1
@@ -149,6 +168,22 @@ class _PodCounter:
         _rank_victims(node, each, memory, used, self._size(each.node)[0])
         if self._before is not None and self._differs(each, memory):
             node.changed += 1
+
+    def _add_admission_findings(self, each: PodRow, pod: Pod) -> None:
+        """What the kubelet of its node, or one after a downgrade, would not run."""
+        groups, node = self._found.workloads, self._nodes.get(each.node)
+        if node is not None:
+            admitting = AdmittingNode(name=each.node, os=node.os or LINUX, allocatable={})
+            kubelet = kubelet_release(node.version, self._release)
+            refused = refuse_on_node(pod, admitting, kubelet)
+            if refused is not None:
+                detail = f"kubelet {kubelet} on {each.node}: {refused.words}"
+                _add_finding(groups, POD_NODE_REFUSES.id, each, 0, detail)
+        target, release = self._downgrade, self._release
+        if target is None or target.is_enabled("PodLevelResources"):
+            return
+        if has_pod_level(shape_of(pod, release), release):
+            _add_finding(groups, POD_DOWNGRADE.id, each, 0, _after_downgrade(target))
 
     def _size(self, node: str) -> tuple[int | None, int | None]:
         return self._sizes.get(node, _UNKNOWN_SIZE)
@@ -166,6 +201,12 @@ class _PodCounter:
 
 
 _UNKNOWN_SIZE: Final = (None, None)
+
+
+def _after_downgrade(kubelet: Release) -> str:
+    if knows_pod_level(kubelet):
+        return f"kubelet {kubelet} refuses pods that replace it: PodLevelResources is off"
+    return f"kubelet {kubelet} runs pods that replace it by the resources of their containers alone"
 
 
 def _add_pod(node: NodeTotals, namespace: NamespaceTotals, memory: SpecMemory) -> None:

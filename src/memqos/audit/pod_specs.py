@@ -7,6 +7,7 @@ import msgspec
 from memqos.cluster.charged import request_charge
 from memqos.cluster.eviction_order import memory_request
 from memqos.errors import InputError
+from memqos.kube.aggregate import has_pod_level
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod, ResourceRequirements
 from memqos.kube.qos import qos_class
@@ -38,6 +39,8 @@ class SpecOutline(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Long-running containers without a memory request, by number, unless the pod has one."""
     unlimited: tuple[int, ...]
     """Long-running containers without a memory limit, by number, unless the pod has one."""
+    judged_by_nodes: Pod | None
+    """The pod, where it sets something that a kubelet may refuse: pod-level resources, or an OS."""
 
 
 class SpecMemory(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -88,6 +91,9 @@ def spec_outline(text: bytes, settings: Settings) -> SpecOutline:
         unlimited=()
         if level.limits.get(MEMORY)
         else _containers_without_memory([part.limits for part in specified.parts], specified),
+        judged_by_nodes=pod
+        if pod.spec.os is not None or has_pod_level(specified, release)
+        else None,
     )
 
 

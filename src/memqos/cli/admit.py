@@ -15,7 +15,12 @@ from memqos.cli.admission_rules import (
 )
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
-from memqos.cli.options import release_options, resolve_release, resolve_server_release
+from memqos.cli.options import (
+    release_options,
+    resolve_release,
+    resolve_server_release,
+    strict_option,
+)
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.cluster.creation import LIMIT_RANGE, Creation, create_pod
 from memqos.draw.text.admission import AdmissionReport
@@ -46,6 +51,7 @@ _REFUSED = 2
     help="Let limit ranges of type Pod have defaults, as KEP-2837 proposes.",
 )
 @click.option("--why", is_flag=True, help="Show every check with its numbers.")
+@strict_option
 @output_option()
 @cluster_options("context", "namespace")
 @release_options
@@ -55,6 +61,7 @@ def command(
     policy: str | None,
     pod_defaults: bool,
     why: bool,
+    strict: bool,
     output: OutputFormat,
     context: str | None,
     namespace: str | None,
@@ -82,7 +89,7 @@ def command(
     )
     if pod_defaults and not resolved.is_enabled("PodLevelResources"):
         notes.append(f"--pod-defaults changes nothing: PodLevelResources is off in {resolved}")
-    reader = ManifestReader(live)
+    reader = ManifestReader(live, strict=strict)
     located: Iterable[LocatedPod] = reader.pods(files)
     if is_live:
         located = list(located)

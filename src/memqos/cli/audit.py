@@ -16,6 +16,7 @@ from memqos.cli.output import complain, emit, output_option, print_lines
 from memqos.cli.settings import POLICY_CHOICES, FactorType, check_settings_options
 from memqos.findings.catalogue import AUDIT_RULES, unknown_rule
 from memqos.findings.finding import SEVERITIES_WORST_FIRST, Finding, Severity
+from memqos.release import Release
 from memqos.settings.settings import PAGE_SIZE, PolicyName
 from memqos.units import pluralize
 
@@ -45,6 +46,11 @@ _MAX_REPORTED: Final = 20
 @click.option("--rule", "only", multiple=True, metavar="ID", help="Only this rule or group.")
 @click.option("--skip", "skipped", multiple=True, metavar="ID", help="Not this rule or group.")
 @click.option(
+    "--downgrade",
+    metavar="VERSION",
+    help="List the pods to recreate before kubelets are downgraded to this release.",
+)
+@click.option(
     "--fail-on",
     type=click.Choice(SEVERITIES_WORST_FIRST),
     help="Exit with 2 if anything so bad, or worse, is found.",
@@ -69,6 +75,7 @@ def command(
     compare: str | None,
     only: tuple[str, ...],
     skipped: tuple[str, ...],
+    downgrade: str | None,
     fail_on: Severity | None,
     jobs: int,
     output: Output,
@@ -117,7 +124,13 @@ def command(
     if live.is_chosen and CLUSTER not in (*files, compare):
         raise click.UsageError("--context, -n and -l are for a live cluster: all of this is files")
     request = AuditRequest(
-        files, usage_files, compare, select_rules(only, skipped), jobs, output in ("json", "yaml")
+        files,
+        usage_files,
+        compare,
+        select_rules(only, skipped),
+        jobs,
+        output in ("json", "yaml"),
+        None if downgrade is None else Release.of(downgrade, options.gates),
     )
     # All that is read is kept, and none of it refers back: there is nothing to collect.
     gc.disable()

@@ -42,6 +42,7 @@ class AuditRequest(NamedTuple):
     rules: tuple[str, ...]
     jobs: int
     with_pods: bool
+    downgrade: Release | None = None
 
 
 def run_audit(
@@ -69,8 +70,15 @@ def run_audit(
             census.add_fault(fault)
         objects = census.cluster_objects()
         resolved = _resolve_audit_settings(options, objects, census, live if is_live else None)
-        here = _audit_with(census, objects, resolved, rules, with_pods=request.with_pods)
-        _add_late_faults(census, objects, here, usage | objects.usage, is_live=is_live)
+        here = _audit_with(
+            census,
+            objects,
+            resolved,
+            rules,
+            with_pods=request.with_pods,
+            downgrade=request.downgrade,
+        )
+        notes += _add_late_faults(census, objects, here, usage | objects.usage, is_live=is_live)
         compared = None
         if other_options is not None:
             other_resolved = _resolve_audit_settings(
@@ -142,6 +150,7 @@ def _audit_with(
     rules: tuple[str, ...],
     *,
     with_pods: bool = False,
+    downgrade: Release | None = None,
     compared_with: Settings | None = None,
 ) -> AuditResult:
     result = audit_cluster(
@@ -152,6 +161,7 @@ def _audit_with(
         rules=rules,
         before=compared_with,
         with_rows=with_pods,
+        downgrade=downgrade,
     )
     if compared_with is None:
         for fault in result.faults:
@@ -198,17 +208,17 @@ def _add_late_faults(
     usage: Mapping[str, MeasuredUsage],
     *,
     is_live: bool,
-) -> None:
-    """Report what is missing, wrong or duplicate, once everything was read."""
+) -> list[str]:
+    """Report what is missing, wrong or duplicate, once everything was read; notes on the rest."""
+    notes: list[str] = []
     for place, name, what, field in sorted(here.totals.unreadable):
         census.add_fault_at(place, f"{name}: {what}", field)
     census.report_duplicates()
     missing = [node for node in here.audit.nodes if node.name not in objects.nodes]
     if missing and not objects.nodes:
         pods = pluralize(sum(node.pods for node in missing), "pod")
-        what = f"no Node was read: {pods} audited without the memory of their nodes"
-        hint = None if is_live else "add them: kubectl get nodes -o json"
-        census.add_fault(InputError(what, hint=hint))
+        hint = "" if is_live else " – add them: kubectl get nodes -o json"
+        notes.append(f"no Node was read: {pods} audited without the memory of their nodes{hint}")
         missing = []
     for unread in missing:
         pods = pluralize(unread.pods, "pod")
@@ -219,6 +229,7 @@ def _add_late_faults(
         some = ", ".join(unmatched[:_MAX_NAMES])
         more = f" and {len(unmatched) - _MAX_NAMES:,} more" if len(unmatched) > _MAX_NAMES else ""
         census.add_fault(InputError(f"usage of pods that were not read: {some}{more}"))
+    return notes
 
 
 def _parse_compare(compare: str, options: SettingsArguments) -> SettingsArguments:
@@ -251,7 +262,7 @@ def _kind_notes(objects: ClusterObjects) -> list[str]:
     if not objects.skipped_kinds:
         return []
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(objects.skipped_kinds.items()))
-    return [f"passed over: {kinds}"]
+    return [f"skipped: {kinds}"]
 
 
 def _fault_position(fault: InputError) -> tuple[bool, str, int, int]:

@@ -174,6 +174,7 @@ def _plan_facts(plan: NodePlan) -> PlanFacts:
         names=cgroup_names(plan.config.driver, plan.config.cgroup_root),
         tree=plan.tree,
         comparison=plan.comparison,
+        release=plan.settings.release,
         memory_qos=plan.settings.release.is_enabled("MemoryQoS") if plan.doubt is None else None,
         unaligned=plan.unaligned,
         doubt=plan.doubt,

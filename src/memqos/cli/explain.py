@@ -7,7 +7,7 @@ import click
 
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
 from memqos.cli.manifest_reader import ManifestReader, origin_of
-from memqos.cli.options import collect_options
+from memqos.cli.options import collect_options, strict_option
 from memqos.cli.output import complain, emit, output_option, print_lines, print_notes
 from memqos.cli.settings import (
     SettingsArguments,
@@ -17,17 +17,28 @@ from memqos.cli.settings import (
     settings_options,
     with_cluster_defaults,
 )
+from memqos.cluster.autoscaling import autoscaler_requests
+from memqos.cluster.node_admission import (
+    LINUX,
+    AdmittingNode,
+    ignores_pod_level,
+    kubelet_release,
+    refuse_on_node,
+)
 from memqos.draw.text.pod import PodExplanation, settings_line
 from memqos.errors import InputError
+from memqos.kube.node import WINDOWS
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import MAX_INT64
 from memqos.kube.resources import MEMORY, NO_RESOURCES, Resources, whole
-from memqos.kube.shape import Part, Shape, containers_of, shape_of
+from memqos.kube.shape import Part, Shape, containers_of, shape_of, with_shape
 from memqos.manifests.objects import Template
+from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner, is_stored
 from memqos.release import Release, default, stage
 from memqos.settings.resolver import NodeSettings
-from memqos.units import scientific
+from memqos.settings.settings import Settings
+from memqos.units import format_bytes, scientific
 
 _Row = list[PodExplanation]
 """One pod, in each of the releases compared."""
@@ -42,6 +53,7 @@ _Row = list[PodExplanation]
     metavar="VERSION,…",
     help="A column for each of these releases, differences marked.",
 )
+@strict_option
 @cluster_options("context", "namespace", "selector")
 @settings_options
 @collect_options(SettingsArguments, check_settings_options)
@@ -52,6 +64,7 @@ def command(
     why: bool,
     output: Literal["table", "json", "yaml", "svg"],
     compare: str | None,
+    strict: bool,
     context: str | None,
     namespace: str | None,
     selector: str | None,
@@ -79,7 +92,7 @@ def command(
     if any(map(live.is_object_path, files)):
         options = with_cluster_defaults(live, options, files)
     resolved = [resolve_settings(options, release, live) for release in releases]
-    reader = ManifestReader(live)
+    reader = ManifestReader(live, strict=strict)
     rows = _rows(reader, files, resolved)
     if output == "svg":
         _print_svg(rows, resolved)
@@ -100,7 +113,10 @@ def _rows(
     planners = [Planner(each.settings) for each in resolved]
     for template, pod in reader.pods(files):
         try:
-            row = [_explain_pod(planner, pod, template) for planner in planners]
+            row = [
+                _explain_pod(planner, node, pod, template)
+                for planner, node in zip(planners, resolved, strict=True)
+            ]
         except InputError as error:
             reader.refuse(template.with_position(error))
             continue
@@ -109,10 +125,18 @@ def _rows(
         yield row
 
 
-def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanation:
+def _explain_pod(
+    planner: Planner, node: NodeSettings, pod: Pod, template: Template
+) -> PodExplanation:
     release = planner.settings.release
     written, semantics = shape_of(pod, release), planner.semantics(pod)
-    notes = [*_drop_notes(written, semantics.shape, release), *_overflow_notes(written)]
+    stored = pod if is_stored(pod) else with_shape(pod, semantics.shape)
+    notes = [
+        *_drop_notes(written, semantics.shape, release),
+        *_overflow_notes(written),
+        *_size_notes(semantics.plan, planner.settings),
+        *_admission_notes(stored, node, release),
+    ]
     if is_stored(pod):
         notes.append("taken as the cluster holds it: defaulted and accepted already")
     return PodExplanation(
@@ -122,6 +146,8 @@ def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanati
         names=tuple(container.name for container in containers_of(pod)),
         written=written,
         semantics=semantics,
+        autoscalers=None if semantics.plan is None else autoscaler_requests(stored, release),
+        windows=written.windows or node.facts.os == WINDOWS,
         notes=tuple(notes),
     )
 
@@ -147,6 +173,40 @@ def _overflow_notes(shape: Shape) -> Iterator[str]:
         yield (
             f"{scientific(most)} of memory is more than 2⁶³ − 1, the most that Kubernetes can "
             "hold: scheduler and kubelet make something else of it, and it counts as nothing here"
+        )
+
+
+def _admission_notes(pod: Pod, resolved: NodeSettings, server: Release) -> Iterator[str]:
+    """Whether the kubelet of the node that is given would run what the API server stores."""
+    facts = resolved.facts
+    if facts.version is None and facts.os is None:
+        return
+    kubelet = (
+        kubelet_release(facts.version, server)
+        if resolved.kubelet is None
+        else resolved.kubelet.release
+    )
+    node = AdmittingNode(name=pod.spec.node_name or "", os=facts.os or LINUX, allocatable={})
+    refused = refuse_on_node(pod, node, kubelet)
+    if refused is not None:
+        yield f"the kubelet of this node, {kubelet}, refuses it: {refused.words}"
+    elif ignores_pod_level(pod, kubelet):
+        yield (
+            f"the kubelet of this node, {kubelet}, does not know spec.resources: it runs the pod "
+            "by the resources of its containers alone"
+        )
+
+
+def _size_notes(plan: PodPlan | None, settings: Settings) -> Iterator[str]:
+    capacity, unreserved = settings.memory_capacity, settings.memory_allocatable
+    if plan is None or capacity is None or not plan.requests.get(MEMORY):
+        return
+    request = whole(plan.requests[MEMORY])
+    available = capacity if unreserved is None else min(capacity, unreserved)
+    if request > available:
+        yield (
+            f"it requests {format_bytes(request)} of memory, more than the "
+            f"{format_bytes(available)} that this node has for pods: it can never run there"
         )
 
 
@@ -188,10 +248,12 @@ def _print_svg(rows: Iterable[_Row], resolved: Sequence[NodeSettings]) -> None:
         pod_levels_chart(pod, each.settings)
         for row in rows
         for pod, each in zip(row, resolved, strict=True)
-        if pod.semantics.plan is not None
+        if pod.semantics.plan is not None and not pod.windows
     ]
     if charts:
         print(levels_svg(charts))
+    else:
+        complain("no pod here has cgroup values: there is nothing to draw")
 
 
 def _data(

@@ -1,10 +1,11 @@
 """`memqos fit`: which nodes have room for a pod, and what the others lack."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
+import msgspec
 
 from memqos.cli.cluster_access import (
     CLUSTER,
@@ -14,13 +15,14 @@ from memqos.cli.cluster_access import (
     cluster_options,
 )
 from memqos.cli.fit_nodes import (
+    Kubelets,
     node_infos,
     pod_demands,
     read_nodes,
     shape_as_stored,
 )
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
-from memqos.cli.options import release_options, resolve_release
+from memqos.cli.options import release_options, resolve_release, strict_option
 from memqos.cli.output import (
     OutputFormat,
     emit,
@@ -32,14 +34,17 @@ from memqos.cli.output import (
 from memqos.cluster.fit import judge_fit
 from memqos.cluster.fit_demand import NodeInfo, SchedulingDemand
 from memqos.cluster.fit_survey import FitSurvey, survey_fit
+from memqos.cluster.node_admission import NodeAdmission
 from memqos.draw.text.fit import FitReport, fit_text
 from memqos.errors import InputError
+from memqos.kube.pod import Pod
 from memqos.kube.validation import validate
 from memqos.release import Release
 
 FITS_NOWHERE: Final = 2
 _MAX_LISTED: Final = 20
 """More nodes than this are counted, not listed, unless --why lists each."""
+_MAX_NAMES: Final = 3
 LONG: Final = 200_000
 """Pairs of pod and node from which on a terminal shows a progress bar."""
 
@@ -56,6 +61,7 @@ LONG: Final = 200_000
 @click.option("--snapshot", metavar="FILE", help="One node and its Pods, out of a snapshot.")
 @click.option("--pods", "pods_file", metavar="FILE", help="The Pods on the nodes.")
 @click.option("--why", is_flag=True, help="Show the arithmetic of every node.")
+@strict_option
 @output_option()
 @cluster_options("context", "namespace")
 @release_options
@@ -65,6 +71,7 @@ def command(
     snapshot: str | None,
     pods_file: str | None,
     why: bool,
+    strict: bool,
     output: OutputFormat,
     context: str | None,
     namespace: str | None,
@@ -92,7 +99,7 @@ def command(
     if pods_file == CLUSTER:
         pods_file = RUNNING_PODS
     live.require_use(file, pods_file, *files)
-    reader = ManifestReader(live)
+    reader = ManifestReader(live, strict=strict)
     nodes = read_nodes(reader, file)
     if not nodes.nodes:
         reader.require_no_faults(file)
@@ -104,7 +111,10 @@ def command(
     notes += about_pods
     pods = list(_valid_pods(reader, files, resolved))
     demands = pod_demands(reader, pods, resolved)
-    results = _fit_results(demands, cluster, resolved, listed=why or len(cluster) <= _MAX_LISTED)
+    kubelets = Kubelets(nodes.nodes, resolved)
+    results = _fit_results(
+        demands, kubelets, cluster, resolved, listed=why or len(cluster) <= _MAX_LISTED
+    )
     if output == "table":
         _print(results, cluster, resolved, notes, why=why)
     else:
@@ -132,12 +142,14 @@ def _valid_pods(
 
 def _fit_results(
     demands: Sequence[tuple[LocatedPod, SchedulingDemand]],
+    kubelets: Kubelets,
     cluster: Sequence[NodeInfo],
     release: Release,
     *,
     listed: bool,
 ) -> list[FitReport]:
-    surveys = _survey_nodes([demand for _, demand in demands], cluster, release)
+    refusals = [kubelets.refusals(pod) for (_, pod), _ in demands]
+    surveys = _survey_admitting_nodes([demand for _, demand in demands], refusals, cluster, release)
     return [
         FitReport(
             origin=origin_of(template),
@@ -147,10 +159,44 @@ def _fit_results(
             survey=survey,
             nodes=tuple(cluster) if listed else (),
             verdicts=tuple(judge_fit(demand, node, release) for node in cluster) if listed else (),
-            notes=(f"it is bound to {pod.spec.node_name} already",) if pod.spec.node_name else (),
+            refused=refused,
+            notes=tuple(_pod_notes(pod, kubelets)),
         )
-        for ((template, pod), demand), survey in zip(demands, surveys, strict=True)
+        for ((template, pod), demand), survey, refused in zip(
+            demands, surveys, refusals, strict=True
+        )
     ]
+
+
+def _pod_notes(pod: Pod, kubelets: Kubelets) -> Iterator[str]:
+    if pod.spec.node_name:
+        yield f"it is bound to {pod.spec.node_name} already"
+    unaware = kubelets.without_pod_level(pod)
+    if unaware:
+        more = f" and {len(unaware) - _MAX_NAMES:,} more" if len(unaware) > _MAX_NAMES else ""
+        yield (
+            "kubelets before 1.32 do not know spec.resources and run it by the resources of its "
+            f"containers alone: {', '.join(unaware[:_MAX_NAMES])}{more}"
+        )
+
+
+def _survey_admitting_nodes(
+    demands: Sequence[SchedulingDemand],
+    refusals: Sequence[Mapping[str, NodeAdmission]],
+    cluster: Sequence[NodeInfo],
+    release: Release,
+) -> list[FitSurvey]:
+    """Each pod against the nodes whose kubelets do not refuse it; all nodes are counted."""
+    surveys: dict[int, FitSurvey] = {}
+    groups: dict[frozenset[str], list[int]] = {}
+    for index, refused in enumerate(refusals):
+        groups.setdefault(frozenset(refused), []).append(index)
+    for refusing, indexes in groups.items():
+        admitting = [node for node in cluster if node.name not in refusing]
+        found = _survey_nodes([demands[index] for index in indexes], admitting, release)
+        for index, survey in zip(indexes, found, strict=True):
+            surveys[index] = msgspec.structs.replace(survey, nodes=len(cluster))
+    return [surveys[index] for index in range(len(demands))]
 
 
 def _survey_nodes(

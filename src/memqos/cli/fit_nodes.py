@@ -14,11 +14,20 @@ from memqos.cluster.fit_demand import (
     occupies_node,
     scheduling_demands,
 )
+from memqos.cluster.node_admission import (
+    LINUX,
+    AdmittingNode,
+    NodeAdmission,
+    admitting_node,
+    ignores_pod_level,
+    kubelet_release,
+    refuse_on_node,
+)
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod, ResourceList
 from memqos.kube.resources import Amounts
-from memqos.kube.shape import Shape, amounts_of, shape_of
+from memqos.kube.shape import Shape, amounts_of, shape_of, with_shape
 from memqos.release import Release
 from memqos.units import pluralize
 
@@ -36,6 +45,8 @@ class FitNode(msgspec.Struct, frozen=True):
     name: str
     allocatable: Amounts
     version: str | None
+    os: str = LINUX
+    supplemental_groups_policy: bool = False
 
 
 class FitNodes(msgspec.Struct, frozen=True):
@@ -128,6 +139,43 @@ def shape_as_stored(pod: Pod, release: Release) -> Shape:
     return apply_defaults(pod, release) if pod.status is None else shape_of(pod, release)
 
 
+class Kubelets:
+    """The kubelets of all nodes; what they refuse is computed once for those that are alike."""
+
+    def __init__(self, nodes: Iterable[FitNode], server: Release) -> None:
+        self._server = server
+        self._alike: dict[tuple[str | None, str, bool], list[str]] = {}
+        for node in nodes:
+            kind = (node.version, node.os, node.supplemental_groups_policy)
+            self._alike.setdefault(kind, []).append(node.name)
+
+    def refusals(self, pod: Pod) -> dict[str, NodeAdmission]:
+        """The nodes, by name, that refuse a pod once the API server has stored it."""
+        stored = self._stored(pod)
+        refused: dict[str, NodeAdmission] = {}
+        for (version, os, groups_policy), names in self._alike.items():
+            node = AdmittingNode(
+                name="", os=os, allocatable={}, supplemental_groups_policy=groups_policy
+            )
+            verdict = refuse_on_node(stored, node, kubelet_release(version, self._server))
+            if verdict is not None:
+                refused |= dict.fromkeys(names, verdict)
+        return refused
+
+    def without_pod_level(self, pod: Pod) -> list[str]:
+        """The nodes that run a pod by its containers alone: their kubelets do not know the rest."""
+        stored = self._stored(pod)
+        return [
+            name
+            for (version, _, _), names in self._alike.items()
+            if ignores_pod_level(stored, kubelet_release(version, self._server))
+            for name in names
+        ]
+
+    def _stored(self, pod: Pod) -> Pod:
+        return with_shape(pod, shape_as_stored(pod, self._server))
+
+
 def _read_node(item: "Item") -> FitNode:
     from memqos.kube.node import Node
 
@@ -143,11 +191,13 @@ def _read_node(item: "Item") -> FitNode:
         )
     if not node.metadata.name:
         raise InputError("required, but missing", field="metadata.name")
-    info = node.status.node_info
+    info, admitting = node.status.node_info, admitting_node(node)
     return FitNode(
         node.metadata.name,
         amounts_of(amounts, f"status.{side}"),
         None if info is None else info.kubelet_version,
+        admitting.os,
+        admitting.supplemental_groups_policy,
     )
 
 

@@ -3,14 +3,17 @@
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Literal
 
 from memqos.cli.output import complain
 from memqos.errors import InputError, quote_excerpt
 from memqos.host.manifest_files import load_files
 from memqos.kube.pod import Pod
+from memqos.kube.validation import fractional_bytes
 from memqos.manifests.documents import Document, read_documents
 from memqos.manifests.objects import NoPods, Template, pods
+from memqos.plan.semantics import is_stored
 
 if TYPE_CHECKING:
     from memqos.cli.cluster_access import LiveCluster
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from memqos.manifests.objects import Item
 
 
+_Place = Literal["file", "stream", "folder"]
+"""What a document is a part of: a file of its own, one with several documents, or a folder."""
 LocatedPod = tuple[Template, Pod]
 """A pod and where it comes from."""
 
@@ -25,27 +30,35 @@ LocatedPod = tuple[Template, Pod]
 class ManifestReader:
     """Reads manifests, and objects of a live cluster, and counts the faults it met.
 
-    A folder holds whatever an application needs, so objects without pods are skipped there and
-    counted; in a file that was named they are a fault.
+    A folder, a stream of documents and a List hold whatever an application needs, so objects
+    without pods are skipped there and counted, unless the reader is `strict`. A file that holds
+    such an object alone is a fault.
     """
 
-    def __init__(self, live: "LiveCluster | None" = None) -> None:
+    def __init__(self, live: "LiveCluster | None" = None, *, strict: bool = False) -> None:
         self.faults = 0
         self.pods_read = 0
         self._live = live
+        self._strict = strict
         self._skipped: Counter[str] = Counter()
 
     def pods(self, paths: Sequence[str]) -> Iterator[LocatedPod]:
         """Every pod that could be read, and where it comes from."""
-        for document, from_folder in self._documents(paths):
+        for document, place in self._documents(paths):
             for found in pods(_document_of_pods(document)):
-                if isinstance(found, NoPods) and from_folder:
-                    self._skipped[found.kind or "of no kind"] += 1
-                elif isinstance(found, Template):
+                if isinstance(found, Template):
                     yield from self._decode(found)
+                elif isinstance(found, NoPods) and self._may_skip(found, document, place):
+                    self._skipped[found.kind or "of no kind"] += 1
                 else:
                     self.refuse(found.fault if isinstance(found, NoPods) else found)
         self._report_skipped("as they hold no pods")
+
+    def _may_skip(self, found: NoPods, document: Document, place: "_Place") -> bool:
+        if self._strict:
+            return False
+        is_listed = found.kind != document.kind
+        return place == "folder" or bool(found.kind and (place == "stream" or is_listed))
 
     def objects(self, paths: Sequence[str], kinds: Collection[str]) -> Iterator["Item"]:
         """Every object of these kinds, and where it comes from."""
@@ -55,20 +68,20 @@ class ManifestReader:
         self, loaded: "Iterable[LoadedFile]", kinds: Collection[str]
     ) -> Iterator["Item"]:
         """The same, out of files that were loaded already."""
-        return self._objects(((each, False) for each in self._parse(loaded)), kinds)
+        return self._objects(self._parse(loaded), kinds)
 
     def _objects(
-        self, documents: Iterable[tuple[Document, bool]], kinds: Collection[str]
+        self, documents: Iterable[tuple[Document, "_Place"]], kinds: Collection[str]
     ) -> Iterator["Item"]:
         from memqos.manifests.objects import objects
 
-        for document, from_folder in documents:
+        for document, place in documents:
             for item in objects(document):
                 if isinstance(item, InputError):
                     self.refuse(item)
                 elif item.kind in kinds:
                     yield item
-                elif from_folder:
+                elif place == "folder":
                     self._skipped[item.kind or "of no kind"] += 1
                 else:
                     self.refuse(_wrong_kind_error(item, kinds))
@@ -84,23 +97,27 @@ class ManifestReader:
         if self.faults:
             raise InputError("no answer without all of it", file=file, hint="see above")
 
-    def _documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, bool]]:
-        """Every document that could be read, and whether it comes from a folder."""
+    def _documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, "_Place"]]:
+        """Every document that could be read, and what it is a part of."""
         for path in paths:
             from_folder = os.path.isdir(path)
-            for document in self._parse(self._load(path)):
-                yield document, from_folder
+            for document, place in self._parse(self._load(path)):
+                yield document, "folder" if from_folder else place
 
-    def _parse(self, loaded: "Iterable[LoadedFile]") -> Iterator[Document]:
+    def _parse(self, loaded: "Iterable[LoadedFile]") -> Iterator[tuple[Document, "_Place"]]:
         for file, data in loaded:
             if isinstance(data, InputError):
                 self.refuse(data)
                 continue
-            for document in read_documents(data, file):
+            documents = read_documents(data, file)
+            # Whether the first document is the only one is known once a second one was looked for.
+            first = list(islice(documents, 2))
+            place: _Place = "file" if len(first) == 1 else "stream"
+            for document in chain(first, documents):
                 if isinstance(document, InputError):
                     self.refuse(document)
                 else:
-                    yield document
+                    yield document, place
 
     def _load(self, path: str) -> "Iterator[LoadedFile]":
         if self._live is not None and self._live.is_object_path(path):
@@ -110,7 +127,7 @@ class ManifestReader:
     def _report_skipped(self, why: str) -> None:
         if self._skipped:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self._skipped.items())
-            complain(f"passed over, {why}: {kinds}")
+            complain(f"skipped, {why}: {kinds}")
             self._skipped.clear()
 
     def _decode(self, template: Template) -> Iterator[LocatedPod]:
@@ -119,9 +136,26 @@ class ManifestReader:
             _check_uid(template, pod)
         except InputError as error:
             self.refuse(error)
-        else:
-            self.pods_read += 1
-            yield template, pod
+            return
+        if not is_stored(pod) and self._has_unknown_fields(template):
+            return
+        self._warn(template, pod)
+        self.pods_read += 1
+        yield template, pod
+
+    def _has_unknown_fields(self, template: Template) -> bool:
+        """Whether kubectl would refuse the manifest; what a cluster has stored is not checked."""
+        from memqos.manifests.strict_fields import unknown_fields
+
+        before = self.faults
+        for fault in unknown_fields(template):
+            self.refuse(fault)
+        return self.faults > before
+
+    def _warn(self, template: Template, pod: Pod) -> None:
+        """Print what the API server accepts with a warning."""
+        for field, message, hint in fractional_bytes(pod):
+            complain(template.error(message, field, hint), "warning: ")
 
 
 def origin_of(template: Template) -> str:

@@ -27,7 +27,7 @@ from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, runtime_version
-from memqos.numa.requests import UNALIGNED_NOTICE
+from memqos.numa.requests import alignment_texts
 from memqos.settings.settings import Numa, Placement, Policy
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -201,7 +201,8 @@ def plan_caveats(plan: NodePlan) -> list[str]:
     comparison = plan.comparison
     doubt = [] if plan.doubt is None else [f"memqos apply refuses this plan: {plan.doubt}"]
     gaps = gaps_text(plan.tree.unresolved, comparison.orphans, comparison.missing)
-    notes = [*plan.notes, *doubt, *(f"{pod}: {UNALIGNED_NOTICE}" for pod in plan.unaligned)]
+    unaligned, _ = alignment_texts(plan.settings.release)
+    notes = [*plan.notes, *doubt, *(f"{pod}: {unaligned}" for pod in plan.unaligned)]
     return [*(f"note: {note}" for note in notes), *gaps]
 
 

@@ -80,6 +80,15 @@ def release_options(
     return command
 
 
+def strict_option(command: _F) -> _F:
+    """--strict: whether objects without pods are refused."""
+    return click.option(
+        "--strict",
+        is_flag=True,
+        help="Refuse objects that hold no pods, such as a Service, instead of skipping them.",
+    )(command)
+
+
 def parse_gates(texts: Iterable[str]) -> dict[str, bool]:
     """The gates set with --gate."""
     return dict(map(_parse_gate, texts))

@@ -1,19 +1,40 @@
 """`memqos rank eviction`: the order in which a kubelet would evict, and what that frees."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
+import msgspec
 
 from memqos.cli.cluster_access import LiveCluster, cluster_options
+from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.options import BytesType, parse_gates, release_options
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.cli.rank_eviction_inputs import EvictionInputs, read_eviction_inputs
 from memqos.cli.settings import with_kubelet_file
-from memqos.cluster.eviction_order import eviction_order, first_evictable, offending_usage
+from memqos.cluster.eviction_loop import EvictionSettings, simulate_eviction
+from memqos.cluster.eviction_order import (
+    PodMemoryUsage,
+    eviction_order,
+    first_evictable,
+    offending_usage,
+)
 from memqos.cluster.eviction_signals import ThresholdReading, threshold_readings
-from memqos.draw.text.eviction import EvictionReport, eviction_text, full_pod_name
+from memqos.cluster.pressure_admission import pressure_admission
+from memqos.draw.text.eviction import (
+    AdmittedUnderPressure,
+    EvictionReport,
+    eviction_text,
+    full_pod_name,
+)
+from memqos.errors import InputError
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.kubelet import KubeletConfiguration
-from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
+from memqos.kube.kubelet.thresholds import (
+    ALLOCATABLE_MEMORY,
+    MEMORY_AVAILABLE,
+    Threshold,
+    read_thresholds,
+)
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.resources_in_use import is_terminal
@@ -25,6 +46,7 @@ from memqos.units import pluralize
 
 _MEMORY_SIGNALS = (MEMORY_AVAILABLE, ALLOCATABLE_MEMORY)
 _MAX_NAMES = 3
+_REFUSED = 2
 
 
 @click.command()
@@ -49,6 +71,20 @@ _MAX_NAMES = 3
     help="A KubeletConfiguration, for its eviction thresholds.",
 )
 @click.option("--need", type=BytesType(), help="Memory to be freed.  [default: by the thresholds]")
+@click.option(
+    "--available",
+    type=BytesType(),
+    help="Memory that the node has available, instead of what was observed.",
+)
+@click.option(
+    "--simulate", is_flag=True, help="Go on from here, eviction by eviction, until pressure ends."
+)
+@click.option(
+    "--admit",
+    "new_pods",
+    metavar="FILE",
+    help="New Pods: would the kubelet admit them under the pressure that there is now?",
+)
 @click.option("--why", is_flag=True, help="Show every key of every pod.")
 @output_option()
 @cluster_options("context", "node_name")
@@ -59,6 +95,9 @@ def command(
     snapshot_file: str | None,
     kubelet_file: str | None,
     need: int | None,
+    available: int | None,
+    simulate: bool,
+    new_pods: str | None,
     why: bool,
     output: OutputFormat,
     context: str | None,
@@ -77,6 +116,10 @@ def command(
     Pods without statistics go first, then those that use more than they request, then those of
     lower priority, then those that use most above their request. Usage may also be given as
     `namespace/name: 512Mi`, or `namespace/name: {container: 512Mi}`.
+
+    --simulate takes it that pods go on using what they use, and that the memory of an evicted pod
+    is free when its grace period is over. Without --kubelet it goes by the default thresholds.
+    Exit code 2 if a pod of --admit is refused.
     """
     given = read_eviction_inputs(
         pods_file, usage_file, snapshot_file, LiveCluster(context, node_name=node_name)
@@ -86,8 +129,26 @@ def command(
         SettingsOptions(release=release, gates=parse_gates(gates)),
     )
     running = node_settings.settings.release
-    met = _readings(node_settings.config, given) if node_settings.is_configured else ()
+    if available is not None:
+        given = given.with_available(available)
+    is_asked = simulate or new_pods is not None
+    met = _readings(node_settings.config, given) if node_settings.is_configured or is_asked else ()
+    if is_asked and not given.observations:
+        raise InputError(
+            "what is available is not known",
+            hint="give a /stats/summary as --usage, a snapshot, or --available",
+        )
     found = _rank_pods(given, running, need, met, (*node_settings.notes, *given.notes))
+    if simulate:
+        steps = simulate_eviction(
+            _pods_with_usage(given), given.observations, _settings(node_settings.config), running
+        )
+        found = msgspec.structs.replace(found, simulation=tuple(steps))
+    reader = ManifestReader()
+    if new_pods is not None:
+        found = msgspec.structs.replace(
+            found, admissions=tuple(_admissions(reader, new_pods, found, running))
+        )
     if output == "table":
         _print(found, running, why=why)
     else:
@@ -95,12 +156,17 @@ def command(
 
         head = {"release": str(running), "gates": dict(running.gates)}
         emit(head | eviction_data(found, why=why), output)
-    return 1 if given.faults else 0
+    if given.faults or reader.faults:
+        return 1
+    return 0 if all(each.admission.admitted for each in found.admissions) else _REFUSED
 
 
 def _readings(config: KubeletConfiguration, given: EvictionInputs) -> tuple[ThresholdReading, ...]:
-    from memqos.kube.kubelet.thresholds import read_thresholds
+    return tuple(threshold_readings(_settings(config).thresholds, given.observations))
 
+
+def _settings(config: KubeletConfiguration) -> EvictionSettings:
+    """How this kubelet evicts, as far as memory is concerned."""
     found: Sequence[Threshold] = read_thresholds(
         config.eviction_hard,
         config.eviction_soft,
@@ -108,8 +174,30 @@ def _readings(config: KubeletConfiguration, given: EvictionInputs) -> tuple[Thre
         config.eviction_minimum_reclaim,
         config.enforce_node_allocatable,
     ).thresholds
-    of_memory = [threshold for threshold in found if threshold.signal in _MEMORY_SIGNALS]
-    return tuple(threshold_readings(of_memory, given.observations))
+    return EvictionSettings(
+        tuple(threshold for threshold in found if threshold.signal in _MEMORY_SIGNALS),
+        config.eviction_pressure_transition_period,
+        config.eviction_max_pod_grace_period,
+    )
+
+
+def _pods_with_usage(given: EvictionInputs) -> list[tuple[Pod, PodMemoryUsage | None]]:
+    active = [pod for pod in given.pods if not is_terminal(pod)]
+    return [(pod, given.usage.get(full_pod_name(pod))) for pod in active]
+
+
+def _admissions(
+    reader: ManifestReader, file: str, found: EvictionReport, release: Release
+) -> Iterator[AdmittedUnderPressure]:
+    """The kubelet's verdict on new pods, in the conditions that thresholds put the node into."""
+    for template, pod in reader.pods([file]):
+        try:
+            shape = apply_defaults(pod, release)
+        except InputError as error:
+            reader.refuse(template.with_position(error))
+            continue
+        verdict = pressure_admission(pod, shape, found.conditions, release)
+        yield AdmittedUnderPressure(template.label, verdict)
 
 
 def _rank_pods(
@@ -119,8 +207,8 @@ def _rank_pods(
     met: tuple[ThresholdReading, ...],
     notes: Sequence[str],
 ) -> EvictionReport:
-    active = [pod for pod in given.pods if not is_terminal(pod)]
-    pairs = [(pod, given.usage.get(full_pod_name(pod))) for pod in active]
+    pairs = _pods_with_usage(given)
+    active = [pod for pod, _ in pairs]
     order = eviction_order(pairs, release)
     first = first_evictable(order)
     return EvictionReport(
@@ -149,7 +237,7 @@ def _usage_notes(given: EvictionInputs, active: Sequence[Pod]) -> list[str]:
     notes = []
     ended = len(given.pods) - len(active)
     if ended:
-        notes.append(f"passed over: {pluralize(ended, 'pod that has', 'pods that have')} ended")
+        notes.append(f"skipped: {pluralize(ended, 'pod that has', 'pods that have')} ended")
     known = {full_pod_name(pod) for pod in given.pods}
     strangers = sorted(given.usage.keys() - known)
     if strangers:
@@ -176,13 +264,21 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def _print(found: EvictionReport, release: Release, *, why: bool) -> None:
-    from memqos.draw.text.eviction import threshold_lines
+    from memqos.draw.text.eviction import (
+        pressure_admission_text,
+        simulation_text,
+        threshold_lines,
+    )
 
     print(f"Kubernetes {release} · {pluralize(len(found.order), 'pod')} on one node")
     for line in threshold_lines(found.readings):
         print_lines([line])
     print_notes(found.notes)
     print_lines(["", *eviction_text(found)])
+    if found.simulation:
+        print_lines(["", *simulation_text(found.simulation)])
+    if found.admissions:
+        print_lines(["", *pressure_admission_text(found)])
     if why:
         from memqos.draw.text.eviction import eviction_reasons
 

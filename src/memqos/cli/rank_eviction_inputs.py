@@ -40,6 +40,14 @@ class EvictionInputs(NamedTuple):
     faults: int = 0
     """Pods that could not be read; an error was printed for each."""
 
+    def with_available(self, available: int) -> "EvictionInputs":
+        """The same with so much memory available on the node."""
+        seen = self.observations.get(MEMORY_AVAILABLE)
+        used = sum([each.working_set or 0 for each in self.usage.values()])
+        capacity = available + used if seen is None else max(seen.capacity, available)
+        observed = SignalObservation(available, capacity)
+        return self._replace(observations={**self.observations, MEMORY_AVAILABLE: observed})
+
 
 def read_eviction_inputs(
     pods: str | None, usage: str | None, snapshot: str | None, live: LiveCluster

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
-from memqos.cli.options import collect_options
+from memqos.cli.options import collect_options, strict_option
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.cli.settings import (
     SettingsArguments,
@@ -36,17 +36,30 @@ from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Settings
 
 _REFUSED: Final = 2
+_ROLLOUT: Final = "is a rollout, which replaces its pods"
+_LATER_PODS: Final = "changes only pods that are created later"
+_TEMPLATE_EDITS: Final = {
+    "Deployment": _ROLLOUT,
+    "StatefulSet": _ROLLOUT,
+    "DaemonSet": _ROLLOUT,
+    "ReplicaSet": _LATER_PODS,
+    "ReplicationController": _LATER_PODS,
+    "Job": "is refused",
+    "CronJob": _LATER_PODS,
+}
+"""What an edit of the template does instead of resizing pods in place."""
 
 
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
 @click.option("--why", is_flag=True, help="Show the rule behind every value that changes.")
+@strict_option
 @output_option()
 @settings_options
 @collect_options(SettingsArguments, check_settings_options)
 def command(
-    options: SettingsArguments, *, old: str, new: str, why: bool, output: OutputFormat
+    options: SettingsArguments, *, old: str, new: str, why: bool, strict: bool, output: OutputFormat
 ) -> int:
     """Resize the pods of OLD in place to what NEW asks for.
 
@@ -58,7 +71,7 @@ def command(
     is refused, 1 if anything could not be read or is invalid.
     """
     resolved = resolve_settings(options)
-    reader = ManifestReader()
+    reader = ManifestReader(strict=strict)
     found = list(_resize_pods(reader, old, new, resolved.settings))
     if output == "table":
         _print(found, resolved, why=why)
@@ -151,6 +164,11 @@ def _describe_resize(
 def _notes(before: LocatedPod, sent: Template) -> Iterator[str]:
     if not is_stored(before[1]):
         yield "OLD has no status: it is taken as if it had just been created"
+    if sent.kind in _TEMPLATE_EDITS:
+        yield (
+            f"editing the template of a {sent.kind} {_TEMPLATE_EDITS[sent.kind]}: this is about a "
+            "running pod of it – kubectl patch pod NAME --subresource resize"
+        )
     if before[0].label != sent.label:
         yield f"NEW is {sent.label}: its resources are taken"
 

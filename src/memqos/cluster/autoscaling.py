@@ -7,7 +7,7 @@ import msgspec
 
 from memqos.kube.aggregate import has_pod_level_requests, pod_requests
 from memqos.kube.pod import Pod
-from memqos.kube.resources import Amounts
+from memqos.kube.resources import CPU, MEMORY, Amounts
 from memqos.kube.shape import Part, Shape, shape_of
 from memqos.release import Release, Since
 
@@ -69,12 +69,7 @@ def hpa_request(
     sees = _HPA_RULES.at(release.minor)
     shape = shape_of(pod, release)
     name = pod.metadata.name or ""
-    if (
-        not container
-        and sees.pod_level
-        and release.is_enabled("PodLevelResources")
-        and has_pod_level_requests(shape, release)
-    ):
+    if not container and _counts_whole_pod(shape, release):
         request = pod_requests(shape, release).get(resource)
         return (
             UnknownRequest("missing_pod_level_request", name, resource)
@@ -92,6 +87,35 @@ def hpa_request(
         if resource not in part.requests:
             return UnknownRequest("missing_container_request", name, resource, part_name)
     return sum(part.requests[resource] for _, part in measured)
+
+
+def _counts_whole_pod(shape: Shape, release: Release) -> bool:
+    """Whether the horizontal autoscaler takes the pod as a whole, not its containers."""
+    return (
+        _HPA_RULES.at(release.minor).pod_level
+        and release.is_enabled("PodLevelResources")
+        and has_pod_level_requests(shape, release)
+    )
+
+
+class AutoscalerRequests(msgspec.Struct, frozen=True, kw_only=True):
+    """What both autoscalers take for the requests of one pod; amounts in thousandths."""
+
+    utilization: dict[str, int | UnknownRequest]
+    """By resource, what the horizontal autoscaler divides usage by."""
+    whole_pod: bool
+    """Whether that is the pod-level request, with overhead, rather than a sum of containers."""
+    node: Amounts
+    """What the cluster autoscaler looks for on a node."""
+
+
+def autoscaler_requests(pod: Pod, release: Release) -> AutoscalerRequests:
+    """The requests of a pod as stored, for cpu and memory."""
+    return AutoscalerRequests(
+        utilization={name: hpa_request(pod, name, release) for name in (CPU, MEMORY)},
+        whole_pod=_counts_whole_pod(shape_of(pod, release), release),
+        node=cluster_autoscaler_requests(pod, release),
+    )
 
 
 def cluster_autoscaler_requests(pod: Pod, release: Release) -> Amounts:

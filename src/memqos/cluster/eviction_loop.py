@@ -5,13 +5,14 @@ Signals of disks and process numbers put the node into their conditions, but whi
 depends on more than memory and is not modelled here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
 from memqos.cluster.eviction_order import PodMemoryUsage, RankedPod, eviction_order, first_evictable
 from memqos.cluster.eviction_signals import SignalObservations, node_conditions, threshold_readings
+from memqos.kube.duration import SECOND
 from memqos.kube.kubelet.thresholds import (
     ALLOCATABLE_MEMORY,
     MEMORY_AVAILABLE,
@@ -21,6 +22,10 @@ from memqos.kube.kubelet.thresholds import (
 from memqos.kube.pod import Pod
 from memqos.release import Release, Since
 
+_MONITORING_INTERVAL: Final = 10 * SECOND
+"""evictionMonitoringPeriod (kubelet.go)."""
+_DEFAULT_GRACE: Final = 30
+"""Seconds: corev1.DefaultTerminationGracePeriodSeconds."""
 _MEMORY_SIGNALS: Final = frozenset({MEMORY_AVAILABLE, ALLOCATABLE_MEMORY})
 
 
@@ -59,6 +64,56 @@ class EvictionStep(msgspec.Struct, frozen=True, kw_only=True):
     evicted: RankedPod | None = None
     grace_period: int | None = None
     """Seconds the evicted pod gets to end."""
+
+
+class SimulatedStep(NamedTuple):
+    """One step of a simulation in which something changed."""
+
+    at: int
+    """Nanoseconds from the start."""
+    available: SignalObservations
+    """Before the eviction, if there is one."""
+    step: EvictionStep
+
+
+def simulate_eviction(
+    pods: Iterable[tuple[Pod, PodMemoryUsage | None]],
+    observations: SignalObservations,
+    settings: EvictionSettings,
+    release: Release,
+) -> Iterator[SimulatedStep]:
+    """What the loop does from now on if pods go on using what they use.
+
+    The memory of an evicted pod is free when its grace period is over. The kubelet waits for that:
+    it looks again then, else after its monitoring interval. Ends when no threshold is met and no
+    condition is left, or when nothing changes any more.
+    """
+    running, state, now = list(pods), EvictionState(), 0
+    shown: tuple[object, ...] | None = None
+    last_deadline = settings.transition_period + max(
+        (threshold.grace_period for threshold in settings.thresholds), default=0
+    )
+    changed_at = 0
+    while now - changed_at <= last_deadline + _MONITORING_INTERVAL:
+        step, state = evict_once(state, now, observations, running, settings, release)
+        facts = (step.conditions, step.met, step.waiting, step.evicted)
+        if facts != shown:
+            yield SimulatedStep(now, observations, step)
+            shown, changed_at = facts, now
+        if step.evicted is None:
+            if not (step.conditions or step.met or step.waiting):
+                return
+            now += _MONITORING_INTERVAL
+            continue
+        evicted = step.evicted.pod
+        running = [each for each in running if each[0] is not evicted]
+        freed = step.evicted.usage or 0
+        observations = {
+            signal: seen._replace(available=min(seen.available + freed, seen.capacity))
+            for signal, seen in observations.items()
+        }
+        grace = step.grace_period or evicted.spec.termination_grace_period_seconds or _DEFAULT_GRACE
+        now += grace * SECOND
 
 
 def evict_once(

@@ -80,33 +80,38 @@ def first_evictable(order: Iterable[RankedPod]) -> RankedPod | None:
     return next((ranked for ranked in order if not ranked.critical), None)
 
 
-def memory_request(shape: Shape, release: Release) -> int:
-    """What ranking takes for the pod's request, in thousandths of a byte.
+def resource_request(shape: Shape, name: str, release: Release) -> int:
+    """What ranking and preemption take for the pod's request of a resource, in thousandths.
 
     Overhead counts only on top of a request.
     """
-    request = _REQUEST.at(release.minor)(shape, release)
-    return request + shape.overhead.get(MEMORY, 0) if request else 0
+    request = _REQUEST.at(release.minor)(shape, name, release)
+    return request + shape.overhead.get(name, 0) if request else 0
 
 
-def _container_request(shape: Shape, release: Release) -> int:
+def memory_request(shape: Shape, release: Release) -> int:
+    """The same for memory, in thousandths of a byte."""
+    return resource_request(shape, MEMORY, release)
+
+
+def _container_request(shape: Shape, name: str, release: Release) -> int:
     """Sidecars count as init containers did: by the largest, not by their sum."""
-    regular = sum([part.requests.get(MEMORY, 0) for part in shape.containers])
-    return max([regular, *[part.requests.get(MEMORY, 0) for part in shape.init_containers]])
+    regular = sum([part.requests.get(name, 0) for part in shape.containers])
+    return max([regular, *[part.requests.get(name, 0) for part in shape.init_containers]])
 
 
-def _pod_level_request(shape: Shape, release: Release) -> int:
+def _pod_level_request(shape: Shape, name: str, release: Release) -> int:
     """A pod-level request counts even with the gate off; the gate only discards the containers'."""
     if shape.pod is not None:
-        if MEMORY in shape.pod.requests:
-            return shape.pod.requests[MEMORY]
+        if name in shape.pod.requests:
+            return shape.pod.requests[name]
         if release.is_enabled("PodLevelResources") and has_pod_level(shape, release):
             return 0
-    return aggregate_requests(shape).get(MEMORY, 0)
+    return aggregate_requests(shape).get(name, 0)
 
 
 # GetResourceRequestQuantity(), pkg/api/v1/resource/helpers.go: since 1.34 with pod-level requests.
-_REQUEST: Final[Since[Callable[[Shape, Release], int]]] = Since(
+_REQUEST: Final[Since[Callable[[Shape, str, Release], int]]] = Since(
     {22: _container_request, 34: _pod_level_request}
 )
 

@@ -68,16 +68,30 @@ def judge_fit(
     profile: SchedulerProfile = DEFAULT_PROFILE,
 ) -> FitVerdict:
     """What a node lacks for a pod, and the scores it would get all the same."""
+    return FitVerdict(
+        node.name,
+        shortages(demand, node, release, profile),
+        node_scores(demand, node, release, profile),
+    )
+
+
+def shortages(
+    demand: SchedulingDemand,
+    node: NodeInfo,
+    release: Release,
+    profile: SchedulerProfile = DEFAULT_PROFILE,
+) -> tuple[Shortage, ...]:
+    """What a node lacks for a pod."""
     too_small = REPORTS_UNRESOLVABLE.at(release.minor)
-    shortages = []
+    found = []
     for resource, amount in resource_needs(demand, release, profile):
         free = node.free(resource)
         if amount <= free:
             continue
         capacity = node.allocatable.get(resource, 0)
         unresolvable = too_small and resource != PODS_RESOURCE and amount > capacity
-        shortages.append(Shortage(resource, amount, capacity - free, capacity, unresolvable))
-    return FitVerdict(node.name, tuple(shortages), node_scores(demand, node, release, profile))
+        found.append(Shortage(resource, amount, capacity - free, capacity, unresolvable))
+    return tuple(found)
 
 
 def node_scores(

@@ -3,8 +3,10 @@
 from collections.abc import Collection
 from typing import Final, Literal, NamedTuple
 
+from memqos.cluster.node_predicates import has_untolerated_taint
 from memqos.kube.kubelet.thresholds import NodeCondition
-from memqos.kube.pod import Pod, QosClass, Toleration
+from memqos.kube.node import Taint
+from memqos.kube.pod import Pod, QosClass
 from memqos.kube.qos import qos_class
 from memqos.kube.shape import Shape, is_critical
 from memqos.release import Release
@@ -12,7 +14,7 @@ from memqos.release import Release
 EVICTED_REASON: Final = "Evicted"
 """The reason a refused pod is given in its status."""
 
-_MEMORY_PRESSURE: Final = "node.kubernetes.io/memory-pressure"
+_PRESSURE_TAINT: Final = Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule")
 
 PressureReason = Literal[
     "no pressure",
@@ -64,17 +66,6 @@ def _admission_reason(
         return "pressure other than memory"
     if qos != "BestEffort":
         return "not BestEffort"
-    if any(map(_tolerates_memory_pressure, pod.spec.tolerations or ())):
+    if not has_untolerated_taint(pod, (_PRESSURE_TAINT,), _PRESSURE_TAINT.effect):
         return "tolerates memory pressure"
     return "BestEffort under memory pressure"
-
-
-def _tolerates_memory_pressure(toleration: Toleration) -> bool:
-    """The taint has the effect NoSchedule and no value, so neither Lt nor Gt ever match it."""
-    if toleration.effect and toleration.effect != "NoSchedule":
-        return False
-    if toleration.key and toleration.key != _MEMORY_PRESSURE:
-        return False
-    if toleration.operator in (None, "", "Equal"):
-        return not toleration.value
-    return toleration.operator == "Exists"

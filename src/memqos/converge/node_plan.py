@@ -1,6 +1,6 @@
 """Plan an observed node, and compare the node with the plan."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -76,7 +76,11 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
     """Plan the node that was observed."""
     node_settings = resolve(observation.facts, options)
     settings, names = node_settings.settings, names_of(node_settings.config)
-    notes = [*observation.notes, *node_settings.notes]
+    notes = [
+        *observation.notes,
+        *node_settings.notes,
+        *_refusal_notes(observation, node_settings),
+    ]
     tree = plan_node(observation.pods, settings, node_settings.config, node_settings.capacity)
     if options.numa != "off":
         from memqos.converge.numa_assignment import assign_numa_nodes
@@ -109,6 +113,29 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
         doubt=node_settings.doubt,
         faults=observation.faults,
     )
+
+
+def _refusal_notes(observation: "ObservedNode", node_settings: NodeSettings) -> Iterator[str]:
+    """Pods that run here, but that this kubelet would refuse if they were created again."""
+    version, running = node_settings.facts.version, node_settings.kubelet
+    judged = [pod for pod in observation.pods if pod.spec.os or pod.spec.resources]
+    if not judged or (version is None and running is None):
+        return
+    from memqos.cluster.node_admission import LINUX, AdmittingNode, kubelet_release, refuse_on_node
+
+    kubelet = (
+        kubelet_release(version, node_settings.settings.release)
+        if running is None
+        else running.release
+    )
+    node = AdmittingNode(name="", os=node_settings.facts.os or LINUX, allocatable={})
+    for pod in judged:
+        refused = refuse_on_node(pod, node, kubelet)
+        if refused is not None:
+            yield (
+                f"{pod_key(pod)}: the kubelet here, {kubelet}, would refuse it if it were created "
+                f"again: {refused.words}"
+            )
 
 
 def _kubelet_managed(node_settings: NodeSettings, tree: Tree) -> frozenset[CgroupFilePath]:
@@ -152,7 +179,10 @@ def _pods_without_alignment(
         for pod in observation.pods
         if cgroup_uid(pod) in planned
     ]
-    return tuple(pod_key(pod) for pod in pods_without_alignment(running, release))
+    found = pods_without_alignment(
+        running, release, config.topology_manager_policy, config.topology_manager_scope
+    )
+    return tuple(map(pod_key, found))
 
 
 def _protections(observation: "ObservedNode", tree: Tree, page_size: int) -> dict[str, Protection]:

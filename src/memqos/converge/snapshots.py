@@ -27,7 +27,7 @@ from memqos.kernel.file_formats import lines_about
 from memqos.kernel.process import Process
 from memqos.kube.kubelet import ATTRIBUTES, CgroupDriver
 from memqos.kube.kubelet.decoding import KUBELET_API_VERSION, KUBELET_KIND
-from memqos.kube.pod import Container, Pod, PodSpec, PodStatus
+from memqos.kube.pod import Container, Pod, PodSpec, PodStatus, is_memory_backed
 from memqos.manifests.agent_state import AgentState
 from memqos.manifests.snapshot import FORM, OMITTED_FIELDS, PodList, Snapshot
 from memqos.record.format import HALF_SUFFIXES, NODE_SUBJECT, record_file_name
@@ -60,7 +60,7 @@ def redact_pod(pod: Pod, *, images: bool) -> Pod:
     return msgspec.structs.replace(
         pod,
         metadata=msgspec.structs.replace(pod.metadata, annotations=annotations or None),
-        spec=pod.spec if images else _without_images(pod),
+        spec=_redact_spec(pod.spec, images=images),
         status=_without_message(pod.status),
     )
 
@@ -93,20 +93,28 @@ def _without_message(status: PodStatus | None) -> PodStatus | None:
     return msgspec.structs.replace(status, message=None)
 
 
-def _without_images(pod: Pod) -> PodSpec:
-    spec = pod.spec
+def _redact_spec(spec: PodSpec, *, images: bool) -> PodSpec:
+    """What decides about memory: where the pod may run, and volumes on disk, do not."""
     return msgspec.structs.replace(
         spec,
-        containers=_drop_images(spec.containers),
-        init_containers=_drop_images(spec.init_containers),
-        ephemeral_containers=_drop_images(spec.ephemeral_containers),
+        containers=_redact_containers(spec.containers, images=images),
+        init_containers=_redact_containers(spec.init_containers, images=images),
+        ephemeral_containers=_redact_containers(spec.ephemeral_containers, images=images),
+        node_selector=None,
+        affinity=spec.affinity and msgspec.structs.replace(spec.affinity, node_affinity=None),
+        volumes=tuple(filter(is_memory_backed, spec.volumes or ())) or None,
     )
 
 
-def _drop_images(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+def _redact_containers(
+    containers: tuple[Container, ...] | None, *, images: bool
+) -> tuple[Container, ...] | None:
     if containers is None:
         return None
-    return tuple(msgspec.structs.replace(container, image=None) for container in containers)
+    return tuple(
+        msgspec.structs.replace(container, image=container.image if images else None, ports=None)
+        for container in containers
+    )
 
 
 SNAPSHOT_FILES: Final = (

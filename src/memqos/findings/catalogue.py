@@ -102,6 +102,26 @@ POD_POD_LEVEL: Final = RuleInfo(
     "(1.34 and newer) covers what they need at the same time.",
     "set spec.resources of the pod to what its containers use together",
 )
+POD_NODE_REFUSES: Final = RuleInfo(
+    "pod/node-refuses",
+    "warning",
+    "audit",
+    "the kubelet of their node would refuse these pods if they were created again",
+    "A kubelet admits a pod once. The pod runs on when the release or the gates of the kubelet "
+    "change, but one that replaces it fails: kubelets on Windows, and those with the gate "
+    "PodLevelResources off, refuse pod-level resources; every kubelet refuses pods of another OS.",
+    "set resources of each container instead of spec.resources, or upgrade the kubelet",
+)
+POD_DOWNGRADE: Final = RuleInfo(
+    "pod/downgrade",
+    "warning",
+    "audit",
+    "pods to recreate before the downgrade: they set spec.resources",
+    "A kubelet without pod-level resources leaves the cgroups of running pods as they are, refuses "
+    "new pods that have them (1.32 and newer, gate off), or ignores them (before 1.32).",
+    "replace spec.resources by resources of the containers, and drain the nodes before their "
+    "kubelets are downgraded",
+)
 NODE_OVERCOMMITTED: Final = RuleInfo(
     "node/overcommitted",
     "error",
@@ -174,6 +194,8 @@ NAMESPACE_QUOTA: Final = RuleInfo(
 
 AUDIT_RULES: Final[tuple[RuleInfo, ...]] = (
     POD_INVALID,
+    POD_NODE_REFUSES,
+    POD_DOWNGRADE,
     POD_THROTTLED,
     POD_NO_REQUEST,
     POD_ABOVE_REQUEST,
@@ -432,8 +454,9 @@ NUMA_POD_LEVEL: Final = RuleInfo(
     "doctor",
     "pod-level resources are ignored for memory alignment",
     "Under memoryManagerPolicy Static such a Guaranteed pod looks aligned to NUMA nodes, and is "
-    "not while PodLevelResourceManagers is off.",
-    "set resources of each container instead, or turn on PodLevelResourceManagers (1.36 and newer)",
+    "not while PodLevelResourceManagers is off, or the Topology Manager's scope is container.",
+    "set resources of each container instead, or turn on PodLevelResourceManagers (1.36 and newer) "
+    "with topologyManagerScope: pod and a topologyManagerPolicy such as single-numa-node",
 )
 
 DOCTOR_RULES: Final[tuple[RuleInfo, ...]] = (

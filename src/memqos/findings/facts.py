@@ -8,6 +8,7 @@ from memqos.manifests.agent_state import AgentState
 from memqos.plan.changes import Comparison, Files
 from memqos.plan.names import CgroupNames, outer
 from memqos.plan.tree import Tree
+from memqos.release import Release
 from memqos.settings.settings import PAGE_SIZE
 
 
@@ -24,6 +25,7 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     names: CgroupNames
     tree: Tree
     comparison: Comparison
+    release: Release
     memory_qos: bool | None
     """Whether the feature is on; None where the kubelet's release or configuration is not known."""
     unaligned: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
 from memqos.kernel.file_formats import controllers_of, withheld_at
 from memqos.kube.kubelet.drivers import kubepods_in
-from memqos.numa.requests import UNALIGNED_NOTICE, UNALIGNED_REMEDY
+from memqos.numa.requests import alignment_texts
 from memqos.plan.changes import Change
 from memqos.plan.setting import MAX
 from memqos.units import format_exact_bytes
@@ -252,12 +252,16 @@ def _is_left_behind(change: Change) -> bool:
 
 def check_numa_alignment(facts: NodeFacts) -> Iterator[Finding]:
     """Guaranteed pods with pod-level resources are not aligned by a Static Memory Manager."""
-    for pod in () if facts.planned is None else facts.planned.unaligned:
+    planned = facts.planned
+    if planned is None:
+        return
+    notice, remedy = alignment_texts(planned.release)
+    for pod in planned.unaligned:
         yield Finding(
             NUMA_POD_LEVEL.id,
             "warning",
-            UNALIGNED_NOTICE,
+            notice,
             pod,
             ("the pod sets spec.resources, and memoryManagerPolicy is Static",),
-            UNALIGNED_REMEDY,
+            remedy,
         )

@@ -31,6 +31,27 @@ class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """`status.nodeInfo`, as far as it decides which rules apply."""
 
     kubelet_version: str | None = None
+    operating_system: str | None = None
+
+
+class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry of `spec.taints`."""
+
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+
+
+class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`spec`, as far as it keeps pods away."""
+
+    taints: tuple[Taint, ...] | None = None
+
+
+class NodeFeatures(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`status.features`: what the container runtime supports."""
+
+    supplemental_groups_policy: bool | None = None
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
@@ -60,6 +81,7 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     node_info: NodeSystemInfo | None = None
     addresses: tuple[NodeAddress, ...] | None = None
     daemon_endpoints: DaemonEndpoints | None = None
+    features: NodeFeatures | None = None
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -67,6 +89,17 @@ class Node(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     metadata: ObjectMeta = ObjectMeta()
     status: NodeStatus = NodeStatus()
+    spec: NodeSpec | None = None
+
+
+OS_LABEL: Final = "kubernetes.io/os"
+WINDOWS: Final = "windows"
+
+
+def node_os(node: Node) -> str | None:
+    """The operating system that a Node reports; None where it does not."""
+    info = node.status.node_info
+    return (info and info.operating_system) or (node.metadata.labels or {}).get(OS_LABEL)
 
 
 class Capacity(msgspec.Struct, frozen=True):

@@ -34,6 +34,14 @@ class ResizePolicy(_Object, frozen=True):
     restart_policy: str | None = None
 
 
+class ContainerPort(_Object, frozen=True):
+    """One entry of a container's `ports`, as far as it takes a port of the node."""
+
+    host_port: int | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    protocol: str | None = None
+
+
 class Container(_Object, frozen=True):
     """A regular, init or ephemeral container."""
 
@@ -42,6 +50,7 @@ class Container(_Object, frozen=True):
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
     resize_policy: tuple[ResizePolicy, ...] | None = None
+    ports: tuple[ContainerPort, ...] | None = None
 
 
 class PodOS(_Object, frozen=True):
@@ -82,11 +91,64 @@ class PodAffinity(_Object, frozen=True):
     ) = None
 
 
-class Affinity(_Object, frozen=True):
-    """`spec.affinity`, as far as it is about other pods."""
+class NodeSelectorRequirement(_Object, frozen=True):
+    """One condition on a node's labels or fields."""
 
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class NodeSelectorTerm(_Object, frozen=True):
+    """Conditions of which all must hold; a term without any matches no node."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] | None = None
+    match_fields: tuple[NodeSelectorRequirement, ...] | None = None
+
+
+class NodeSelector(_Object, frozen=True):
+    """Terms of which one must match."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+
+
+class NodeAffinity(_Object, frozen=True):
+    """`spec.affinity.nodeAffinity`, as far as it rules nodes out."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class Affinity(_Object, frozen=True):
+    """`spec.affinity`, as far as it rules nodes out or reaches into other namespaces."""
+
+    node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
+
+
+class PodSecurityContext(_Object, frozen=True):
+    """`spec.securityContext`, as far as a kubelet may refuse it."""
+
+    supplemental_groups_policy: str | None = None
+
+
+class EmptyDir(_Object, frozen=True):
+    """An `emptyDir` volume: of the node's disk, or of its memory."""
+
+    medium: str | None = None
+    size_limit: Raw | None = None
+
+
+class Volume(_Object, frozen=True):
+    """One entry of `spec.volumes`, as far as it may hold memory."""
+
+    name: str = ""
+    empty_dir: EmptyDir | None = None
+
+
+def is_memory_backed(volume: Volume) -> bool:
+    """Whether a volume is a tmpfs, whose pages count as the memory of who wrote them."""
+    return volume.empty_dir is not None and volume.empty_dir.medium == "Memory"
 
 
 class PodSpec(_Object, frozen=True, kw_only=True):
@@ -105,6 +167,9 @@ class PodSpec(_Object, frozen=True, kw_only=True):
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
     affinity: Affinity | None = None
+    node_selector: dict[str, str] | None = None
+    security_context: PodSecurityContext | None = None
+    volumes: tuple[Volume, ...] | None = None
 
 
 class Running(_Object, frozen=True):

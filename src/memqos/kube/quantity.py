@@ -274,5 +274,24 @@ def _error(text: str, *, hint: str | None = None) -> InputError:
     shown = text if len(text) <= _LEGIBLE else f"{text[:_SHOWN]}…"
     return InputError(
         f"{shown!r} is not a quantity",
-        hint=hint or "write a number with a unit, such as 500m or 1.5Gi",
+        hint=_likely_meaning(text) or hint or "write a number with a unit, such as 500m or 1.5Gi",
     )
+
+
+_MISSPELT: Final = re.compile(
+    r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?) ?(?P<unit>[kmgtpe]?)(?P<binary>i?)(?:b|bytes?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def _likely_meaning(text: str) -> str | None:
+    """What to write instead of a unit as other programs spell it; None where that is unclear."""
+    found = _MISSPELT.fullmatch(text.strip())
+    if found is None:
+        return None
+    number, unit = found["number"], found["unit"].upper()
+    if not unit:
+        return f"write {number}" if not found["binary"] else None
+    binary = f"{number}{unit}i"
+    decimal = f"{number}{'k' if unit == 'K' else unit}"
+    return f"write {binary}" if found["binary"] else f"write {decimal} or {binary}"

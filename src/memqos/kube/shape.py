@@ -133,13 +133,17 @@ def is_critical(pod: Pod) -> bool:
     Admission turns the class system-node-critical into its priority, so a pod that only names the
     class counts too.
     """
-    annotations = pod.metadata.annotations
-    if annotations and (annotations.get(_STATIC_SOURCE, "api") != "api" or _MIRROR in annotations):
+    if is_static(pod) or _MIRROR in (pod.metadata.annotations or ()):
         return True
     priority = pod.spec.priority
     if priority is None:
         return pod.spec.priority_class_name == NODE_CRITICAL
     return priority >= CRITICAL_PRIORITY
+
+
+def is_static(pod: Pod) -> bool:
+    """Whether the kubelet has the pod from a file or a URL, not from the API server."""
+    return (pod.metadata.annotations or {}).get(_STATIC_SOURCE, "api") != "api"
 
 
 def containers_of(pod: Pod) -> tuple[Container, ...]:

@@ -6,8 +6,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.kube.aggregate import aggregate_limits, aggregate_requests, has_pod_level
+from memqos.errors import InputError
+from memqos.kube.aggregate import aggregate_limits, aggregate_requests
 from memqos.kube.pod import Container, Pod
+from memqos.kube.quantity import Raw, milli_of
 from memqos.kube.resources import (
     CPU,
     MEMORY,
@@ -44,6 +46,7 @@ _MESSAGES: Final[dict[ErrorType, str]] = {
 }
 _PLAIN: Final = frozenset({CPU, MEMORY})
 """Names that need no check: valid in any stanza."""
+_COUNTED_IN_BYTES: Final = frozenset({MEMORY, "ephemeral-storage"})
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -124,6 +127,40 @@ def container_errors(pod: Pod) -> Iterator[FieldError]:
                 yield FieldError(
                     f"spec.{group}[{index}].image", "FieldValueRequired", "what to run"
                 )
+
+
+def fractional_bytes(pod: Pod) -> Iterator[tuple[str, str, str]]:
+    """Bytes that are not whole: the field, the API server's warning, and what is likely meant.
+
+    The pod is created all the same, with the next whole byte (pkg/api/pod/warnings.go, which does
+    not look at pod-level resources).
+    """
+    spec = pod.spec
+    stanzas = [("spec.resources", spec.resources)]
+    for group, containers in (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers),
+    ):
+        for index, container in enumerate(containers or ()):
+            stanzas.append((f"spec.{group}[{index}].resources", container.resources))
+    lists = [("spec.overhead", spec.overhead)]
+    for field, stanza in stanzas:
+        if stanza is not None:
+            lists += [(f"{field}.requests", stanza.requests), (f"{field}.limits", stanza.limits)]
+    for field, amounts in lists:
+        for name, raw in (amounts or {}).items():
+            if name in _COUNTED_IN_BYTES and _is_fraction(raw):
+                message = f'fractional byte value "{raw}" is invalid, must be an integer'
+                number = str(raw).removesuffix("m")
+                hint = f"did you mean {number}M or {number}Mi?"
+                yield f"{field}[{name}]", message, hint if number != raw else "give whole bytes"
+
+
+def _is_fraction(raw: Raw) -> bool:
+    try:
+        return bool(milli_of(raw) % 1000)
+    except InputError:  # What is not a quantity is reported where it is read.
+        return False
 
 
 def _plainly_valid(requests: Amounts, limits: Amounts) -> bool:
@@ -263,16 +300,3 @@ def _name_faults(name: str) -> tuple[str, ...]:
     if not faults and "/" not in name and not is_standard(name):
         return ("must be a standard resource type or fully qualified",)
     return tuple(faults)
-
-
-def node_refuses(shape: Shape, release: Release, *, cgroup_version: int, os: str) -> str | None:
-    """Why a node will not admit a pod with pod-level resources; None where it will."""
-    if not has_pod_level(shape, release):
-        return None
-    if os == "windows":
-        return "pod-level resources are not supported on Windows"
-    if not release.is_enabled("PodLevelResources"):
-        return "the kubelet's gate PodLevelResources is off"
-    if cgroup_version != 2:
-        return "pod-level resources need cgroup v2"
-    return None

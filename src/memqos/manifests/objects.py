@@ -40,7 +40,7 @@ _MISSING = "required, but missing"
 _SUPPORTED = f"supported: {', '.join(_WORKLOADS)}, and lists of them"
 
 
-class Template(msgspec.Struct, frozen=True):
+class Template(msgspec.Struct, frozen=True, kw_only=True):
     """A pod as plain data, and the place in a document it comes from."""
 
     document: Document
@@ -50,6 +50,10 @@ class Template(msgspec.Struct, frozen=True):
     namespace: str | None
     data: dict[str, Any]
     """`metadata` and `spec`, and what else a Pod has; a template has its workload's name."""
+    kind: str
+    """That of the object: Pod, Deployment, …"""
+    owner: FieldPath
+    """Where the object begins; `path` is inside it where it is a workload."""
 
     def decode(self, type: type[_Decoded]) -> _Decoded:
         """Turn the data into an object; raise InputError where it does not fit."""
@@ -133,9 +137,15 @@ def _pods(here: _Object, unless_given: _Identity) -> Iterator[Template | NoPods 
     try:
         kind = here.get("kind", str) or unless_given.kind
         if kind not in _GROUPS:
-            yield NoPods(kind, here.error("kind", *_unknown(kind)))
+            meant = _meant_kind(kind)
+            fault = here.error("kind", *_unknown(kind, meant))
+            yield fault if meant else NoPods(kind, fault)
             return
         identity = _identity(here, kind, unless_given)
+        if "." in identity.group:
+            # Only groups of Kubernetes itself have no domain: this is a custom resource.
+            yield NoPods(f"{kind} of {identity.group}", _other_group(here, identity))
+            return
         if not identity.kind.endswith(_LIST):
             yield _template(here, identity)
             return
@@ -159,17 +169,29 @@ def _identity(here: _Object, kind: str, unless_given: _Identity) -> _Identity:
     if not api_version:
         raise here.error("apiVersion", _MISSING, f"write {_newest(group)}")
     identity = _Identity(kind, api_version)
-    if identity.group != group:
-        what = f"{kind} of {quote_excerpt(api_version)} is not supported"
-        raise here.error("apiVersion", what, f"only that of {_newest(group)} is")
+    if identity.group != group and "." not in identity.group:
+        raise _other_group(here, identity)
     return identity
 
 
-def _unknown(kind: str) -> tuple[str, str]:
+def _other_group(here: _Object, identity: _Identity) -> InputError:
+    what = f"{identity.kind} of {quote_excerpt(identity.api_version)} is not supported"
+    return here.error("apiVersion", what, f"only that of {_newest(_GROUPS[identity.kind])} is")
+
+
+def _unknown(kind: str, meant: str | None) -> tuple[str, str]:
     if not kind:
         return _MISSING, _SUPPORTED
-    meant = next((spelled for spelled in _GROUPS if spelled.lower() == kind.lower()), None)
     return f"{quote_excerpt(kind)} is not supported", f"write {meant}" if meant else _SUPPORTED
+
+
+def _meant_kind(kind: str) -> str | None:
+    """The supported kind that a misspelt one stands for; None where it is another kind."""
+    from difflib import get_close_matches
+
+    by_lower = {spelled.lower(): spelled for spelled in _GROUPS}
+    near = get_close_matches(kind.lower(), by_lower, n=1, cutoff=0.85)
+    return by_lower[near[0]] if near else None
 
 
 def _newest(group: str) -> str:
@@ -187,7 +209,15 @@ def _template(here: _Object, identity: _Identity) -> Template:
         fields = {"name": name, "generateName": prefix, "namespace": namespace}
         of_workload = {field: value for field, value in fields.items() if value is not None}
         data = data | {"metadata": (pod.get("metadata", dict) or {}) | of_workload}
-    return Template(here.document, pod.path, f"{identity.kind.lower()}/{shown}", namespace, data)
+    return Template(
+        document=here.document,
+        path=pod.path,
+        label=f"{identity.kind.lower()}/{shown}",
+        namespace=namespace,
+        data=data,
+        kind=identity.kind,
+        owner=here.path,
+    )
 
 
 SNAPSHOT: Final = "Snapshot"
@@ -195,10 +225,8 @@ SNAPSHOT: Final = "Snapshot"
 _LIST_SUFFIX: Final = "List"
 
 
-class Item(Template, frozen=True):
-    """One object, its kind, and the place it comes from."""
-
-    kind: str
+class Item(Template, frozen=True, kw_only=True):
+    """One object of any kind, and the place it comes from."""
 
 
 def objects(document: Document) -> Iterator[Item | InputError]:
@@ -246,6 +274,7 @@ def _item(document: Document, path: FieldPath, data: dict[str, Any], kind: str) 
         namespace=namespace if isinstance(namespace, str) else None,
         data=data,
         kind=kind,
+        owner=path,
     )
 
 

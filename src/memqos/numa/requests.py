@@ -170,8 +170,26 @@ UNALIGNED_NOTICE: Final = (
     "off: its memory is not aligned to NUMA nodes"
 )
 UNALIGNED_REMEDY: Final = (
-    "set resources of each container instead, or turn on PodLevelResourceManagers (1.36 and newer)"
+    "set resources of each container instead, or turn on PodLevelResourceManagers (1.36 and newer) "
+    "with topologyManagerScope: pod and a topologyManagerPolicy such as single-numa-node"
 )
+# KEP-2837, Topology Manager: scope=container "will explicitly throw an error" that names scope=pod.
+# Released kubelets admit the pod instead (topologymanager/scope_container.go).
+SCOPE_NOTICE: Final = (
+    "its pod-level resources are not aligned to NUMA nodes: topologyManagerScope is container, or "
+    "topologyManagerPolicy none (KEP-2837 asks for an error, the kubelet admits the pod)"
+)
+SCOPE_REMEDY: Final = (
+    "set topologyManagerScope: pod with a topologyManagerPolicy such as single-numa-node, or give "
+    "each container cpu and memory of its own, requests equal to limits"
+)
+
+
+def alignment_texts(release: Release) -> tuple[str, str]:
+    """Why memory requested at pod level is not aligned, and what helps."""
+    if release.is_enabled("PodLevelResourceManagers"):
+        return SCOPE_NOTICE, SCOPE_REMEDY
+    return UNALIGNED_NOTICE, UNALIGNED_REMEDY
 
 
 def is_unaligned(request: PodMemoryRequest) -> bool:
@@ -179,8 +197,23 @@ def is_unaligned(request: PodMemoryRequest) -> bool:
     return request.guaranteed and request.unmanaged
 
 
-def pods_without_alignment(pods: Iterable[Pod], release: Release) -> Iterator[Pod]:
+def lacks_pod_scope(request: PodMemoryRequest, topology_policy: str, scope: str) -> bool:
+    """Whether a pod shares memory at pod level that only the scope pod would align."""
+    return (
+        request.guaranteed
+        and request.pooled
+        and (scope != "pod" or topology_policy == "none")
+        and any(not container.sizes for container in request.containers)
+    )
+
+
+def pods_without_alignment(
+    pods: Iterable[Pod], release: Release, topology_policy: str, scope: str
+) -> Iterator[Pod]:
     """The pods whose memory is not aligned because it is requested at pod level."""
     for pod in pods:
-        if pod.spec.resources is not None and is_unaligned(pod_memory_request(pod, release)):
+        if pod.spec.resources is None:
+            continue
+        request = pod_memory_request(pod, release)
+        if is_unaligned(request) or lacks_pod_scope(request, topology_policy, scope):
             yield pod

@@ -7,7 +7,7 @@ import msgspec
 from memqos.errors import InputError
 from memqos.kube.kubelet import CgroupDriver
 from memqos.kube.kubelet.drivers import kubepods_in
-from memqos.kube.node import Capacity, Node, capacity_of, published_memory
+from memqos.kube.node import Capacity, Node, capacity_of, node_os, published_memory
 from memqos.kube.resources import MEMORY
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     published: int | None = None
     """Memory that the Node says is allocatable."""
     page_size: int | None = None
+    os: str | None = None
+    """Of the kubelet: linux or windows."""
     is_observed: bool = False
     """Whether this is a machine as it runs, live or in a snapshot: what is not known of it is worth
     a note, and what its Node says counts."""
@@ -120,6 +122,7 @@ def facts_of_node(node: Node) -> NodeFacts:
     return NodeFacts(
         version=None if info is None else info.kubelet_version,
         version_source="the Node's kubelet",
+        os=node_os(node),
         capacity=capacity_of(node),
         published=published_memory(node),
     )

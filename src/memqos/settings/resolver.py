@@ -1,7 +1,8 @@
 """The one place where facts and options become the settings of a node (decision 17)."""
 
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -22,7 +23,7 @@ from memqos.settings.settings import (
     Settings,
     SettingsOptions,
 )
-from memqos.units import format_bytes
+from memqos.units import format_bytes, pluralize
 
 if TYPE_CHECKING:
     from memqos.kube.kubelet.reading import KubeletSettings
@@ -39,6 +40,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `config` is the kubelet's; else it is that of a kubelet without a configuration."""
     kubelet: RunningKubelet | None = None
     """None where no kubelet is known to run here."""
+    facts: NodeFacts = NodeFacts()
+    """What they follow from."""
     doubt: str | None = None
     """Why nothing may be written by these: they follow from a guess."""
 
@@ -79,6 +82,7 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
     config = _with_driver(config, facts, notes)
     policy = _policy(options, config, release, notes)
     capacity, unreserved = _memory(facts, options, config, release, notes)
+    notes += _doubtful_memory(None if capacity is None else capacity.memory, unreserved)
     kubelet = _kubelet_with(document, facts.version or _stated_version(facts, options))
     if kubelet is not None and kubelet.withholds_protection and policy != "None":
         notes.append(
@@ -104,6 +108,7 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
         notes=tuple(notes),
         is_configured=document is not None,
         kubelet=kubelet,
+        facts=facts,
         doubt=doubt_of(facts, options, kubelet),
     )
 
@@ -225,6 +230,22 @@ def _read_as_running(
         with suppress(UnsupportedRelease):
             release = release.with_gates({name: on})
     return msgspec.structs.replace(kubelet, release=release)
+
+
+_SMALLEST_NODE: Final = 16 << 20
+"""Bytes; no Linux node that runs a kubelet has less."""
+
+
+def _doubtful_memory(capacity: int | None, unreserved: int | None) -> Iterator[str]:
+    """What a person should look at again; nothing of it is impossible to compute."""
+    if capacity is not None and capacity < _SMALLEST_NODE:
+        unit = f": for gibibytes write {capacity}Gi" if capacity < 1 << 10 else ""
+        yield f"the capacity is {pluralize(capacity, 'byte')}, less than any node has{unit}"
+    if capacity is not None and unreserved is not None and unreserved > capacity:
+        yield (
+            f"allocatable of {format_bytes(unreserved)} is more than the capacity of "
+            f"{format_bytes(capacity)}: no node has that"
+        )
 
 
 def _stated_version(facts: NodeFacts, options: SettingsOptions) -> str | None:

@@ -164,21 +164,21 @@ class IntentPlanner:
 
     def _notices(self, pod: Pod) -> tuple[Notice, ...]:
         """KEP-2837 has it reported where pod-level resources keep memory from being aligned."""
-        numa, kubelets = self.configuration.numa, self.node_settings.config.memory_manager_policy
-        if pod.spec.resources is None or (numa != "allocate" and kubelets != STATIC):
+        numa, config = self.configuration.numa, self.node_settings.config
+        if pod.spec.resources is None or (
+            numa != "allocate" and config.memory_manager_policy != STATIC
+        ):
             return ()
-        from memqos.numa.requests import (
-            UNALIGNED_NOTICE,
-            UNALIGNED_REMEDY,
-            pod_for_kubelet,
-            pods_without_alignment,
-        )
+        from memqos.numa.requests import alignment_texts, pod_for_kubelet, pods_without_alignment
 
         release = self.node_settings.settings.release
         found = pods_without_alignment(
-            [pod_for_kubelet(with_resources_in_use(pod), release)], release
+            [pod_for_kubelet(with_resources_in_use(pod), release)],
+            release,
+            config.topology_manager_policy,
+            config.topology_manager_scope,
         )
-        return tuple([Notice("NumaUnaligned", UNALIGNED_NOTICE, UNALIGNED_REMEDY) for _ in found])
+        return tuple([Notice("NumaUnaligned", *alignment_texts(release)) for _ in found])
 
     def _plan(
         self, pod: Pod, factor: float | None = None, policy: Policy | None = None

@@ -20,11 +20,14 @@ from memqos.cli.numa.node_source import (
     snapshot_option,
     state_option,
 )
-from memqos.cli.options import release_options
+from memqos.cli.options import release_options, strict_option
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines, print_notes
+from memqos.cluster.node_admission import LINUX, AdmittingNode, NodeAdmission, refuse_on_node
 from memqos.draw.text.numa_admission import NumaVerdict, verdict_data, verdict_lines
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
+from memqos.kube.kubelet import STATIC
+from memqos.kube.node import WINDOWS
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.shape import containers_of, shape_of
@@ -34,7 +37,12 @@ from memqos.numa.admission import AdmittedPod, MemoryPolicy
 from memqos.numa.advice import advise
 from memqos.numa.manager import Manager, StartRefused, start_manager
 from memqos.numa.refusal_text import start_sentences, topology_sentence
-from memqos.numa.requests import UNALIGNED_NOTICE, pod_for_kubelet
+from memqos.numa.requests import (
+    alignment_texts,
+    lacks_pod_scope,
+    pod_for_kubelet,
+    pod_memory_request,
+)
 from memqos.numa.running_pods import pods_in_state
 from memqos.numa.topology_manager import (
     TOPOLOGY_POLICY_NAMES,
@@ -62,6 +70,7 @@ _REFUSED = 2
     help="One of topologyManagerPolicyOptions; may be repeated.",
 )
 @click.option("--static", is_flag=True, help="The pods are static: nobody respells their sizes.")
+@strict_option
 @output_option()
 @reserved_option
 @kubelet_option
@@ -81,6 +90,7 @@ def command(
     scope: str | None,
     options: tuple[str, ...],
     static: bool,
+    strict: bool,
     release: str | None,
     gates: tuple[str, ...],
     output: OutputFormat,
@@ -117,7 +127,7 @@ def command(
     if facts.loaded is not None:
         pods = pods_in_state(begun.state, facts.pods, begun.settings.release)
         begun = msgspec.structs.replace(begun, active=pods)
-    reader = ManifestReader()
+    reader = ManifestReader(strict=strict)
     names = dict(facts.names)
     verdicts = _verdicts(reader, files, begun, names, static=static)
     topology = begun.settings.topology
@@ -152,7 +162,8 @@ def _verdicts(
             reader.refuse(template.with_position(error))
             continue
         arrived = _with_uid(arrived, template, names)
-        after, outcome = manager.admit(arrived)
+        refused = None if static else _refused_by_node(arrived, manager)
+        after, outcome = (manager, refused) if refused else manager.admit(arrived)
         line, _ = template.document.position(template.path)
         verdict = NumaVerdict(
             origin=f"{template.document.file}:{line}",
@@ -164,8 +175,10 @@ def _verdicts(
             pins=not manager.settings.windows,
         )
         if isinstance(outcome, AdmittedPod):
-            notes = _notes(outcome, qos, manager.settings.policy)
+            notes = _notes(outcome, arrived, qos, manager)
             yield msgspec.structs.replace(verdict, outcome=_in_order(outcome, arrived), notes=notes)
+        elif isinstance(outcome, NodeAdmission):
+            yield verdict
         else:
             yield msgspec.structs.replace(verdict, advice=advise(manager, arrived, outcome))
         manager = after
@@ -205,8 +218,22 @@ def _in_order(outcome: AdmittedPod, pod: Pod) -> AdmittedPod:
     return msgspec.structs.replace(outcome, blocks=blocks)
 
 
-def _notes(outcome: AdmittedPod, qos: str, policy: str) -> tuple[str, ...]:
-    notes = [UNALIGNED_NOTICE] if outcome.unaligned else []
+def _refused_by_node(pod: Pod, manager: Manager) -> NodeAdmission | None:
+    """What the kubelet refuses before any manager is asked."""
+    settings = manager.settings
+    node = AdmittingNode(name="", os=WINDOWS if settings.windows else LINUX, allocatable={})
+    return refuse_on_node(pod, node, settings.release)
+
+
+def _notes(outcome: AdmittedPod, pod: Pod, qos: str, manager: Manager) -> tuple[str, ...]:
+    policy, topology = manager.settings.policy, manager.settings.topology
+    request = pod_memory_request(pod, manager.settings.release)
+    unscoped = policy == STATIC and lacks_pod_scope(request, topology.policy, topology.scope)
+    notes = (
+        [" – ".join(alignment_texts(manager.settings.release))]
+        if outcome.unaligned or unscoped
+        else []
+    )
     if policy == "None":
         notes.append("memoryManagerPolicy is None: no pod gets memory of its own")
     elif qos != "Guaranteed":

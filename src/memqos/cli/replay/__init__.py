@@ -35,6 +35,7 @@ AREAS: Final = {
     "eviction_sync": "pressure",
     "eviction_thresholds": "pressure",
     "eviction_rank": "pressure",
+    "pod_os_admission": "resizes",
 }
 
 

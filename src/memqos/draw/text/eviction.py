@@ -1,10 +1,11 @@
 """The order in which a kubelet evicts pods, as text and as data."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from memqos.cluster.eviction_loop import EvictionStep, SimulatedStep
 from memqos.cluster.eviction_order import (
     EvictionKey,
     OffendingUsage,
@@ -14,11 +15,14 @@ from memqos.cluster.eviction_order import (
     memory_freed,
     qos_inversions,
 )
-from memqos.cluster.eviction_signals import ThresholdReading
+from memqos.cluster.eviction_signals import ThresholdReading, node_conditions
+from memqos.cluster.pressure_admission import PressureAdmission, PressureReason
 from memqos.draw.text.table import table
+from memqos.kube.duration import SECOND
+from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, NodeCondition, Threshold
 from memqos.kube.pod import Pod, QosClass
 from memqos.kube.resources import MEMORY, format_amount, whole
-from memqos.units import format_bytes, pluralize
+from memqos.units import duration_words, format_bytes, pluralize
 
 _SHOWN_MISLED: Final = 5
 _KEY_WORDS: Final[dict[EvictionKey, str]] = {
@@ -28,6 +32,13 @@ _KEY_WORDS: Final[dict[EvictionKey, str]] = {
     "excess": "it uses more above its request",
     "input order": "nothing tells them apart",
 }
+
+
+class AdmittedUnderPressure(NamedTuple):
+    """A new pod, and whether the kubelet admits it."""
+
+    label: str
+    admission: PressureAdmission
 
 
 class EvictionReport(msgspec.Struct, frozen=True):
@@ -42,6 +53,13 @@ class EvictionReport(msgspec.Struct, frozen=True):
     blame: OffendingUsage | None = None
     """What the event about the first one would name."""
     notes: tuple[str, ...] = ()
+    simulation: tuple[SimulatedStep, ...] = ()
+    admissions: tuple[AdmittedUnderPressure, ...] = ()
+
+    @property
+    def conditions(self) -> list[NodeCondition]:
+        """What the node reports, by the thresholds that are met now."""
+        return node_conditions(each.threshold for each in self.readings if each.met)
 
 
 def full_pod_name(pod: Pod) -> str:
@@ -125,6 +143,67 @@ def threshold_lines(readings: Sequence[ThresholdReading]) -> Iterator[str]:
         )
 
 
+def simulation_text(steps: Sequence[SimulatedStep]) -> list[str]:
+    """Each step in which something changes: when, what is available, and what the kubelet does."""
+    rows = [["after", "available", "condition", ""]]
+    for at, observations, step in steps:
+        seen = observations.get(MEMORY_AVAILABLE)
+        rows.append(
+            [
+                "now" if not at else duration_words(at * 1000 // SECOND),
+                "?" if seen is None else format_bytes(seen.available),
+                " ".join(step.conditions) or "–",
+                _step_words(step),
+            ]
+        )
+    lines = ["If pods go on using what they use:", *table(rows, left=4)]
+    last = steps[-1].step
+    if last.met and last.evicted is None:
+        lines.append("no pod is left that may be evicted: the kernel kills next (memqos rank oom)")
+    return lines
+
+
+def _step_words(step: EvictionStep) -> str:
+    if step.evicted is not None and step.reclaiming is not None:
+        kind = "hard" if step.reclaiming.hard else "soft"
+        grace = f"grace period {step.grace_period} s" if step.grace_period else "its grace period"
+        usage = step.evicted.usage
+        frees = "an unknown amount" if usage is None else format_bytes(usage)
+        return (
+            f"evicts {full_pod_name(step.evicted.pod)} for {step.reclaiming.signal} ({kind}), "
+            f"{grace}: frees {frees}"
+        )
+    if step.met:
+        return "the threshold is still met"
+    if step.waiting:
+        longest = max(each.grace_period for each in step.waiting)
+        grace = duration_words(longest * 1000 // SECOND)
+        return f"the soft threshold is met: evicts once that has lasted {grace}"
+    if step.conditions:
+        return "no threshold is met; the condition stays for the transition period"
+    return "no pressure"
+
+
+_ADMISSION_WORDS: Final[dict[PressureReason, str]] = {
+    "no pressure": "the node is under no pressure",
+    "critical": "it is critical: a static pod, or one with a system priority",
+    "not BestEffort": "it is not BestEffort, and memory alone is short",
+    "tolerates memory pressure": "it tolerates node.kubernetes.io/memory-pressure",
+    "BestEffort under memory pressure": "BestEffort, while memory is short – request memory",
+    "pressure other than memory": "more than memory is short: only critical pods are admitted",
+}
+
+
+def pressure_admission_text(found: EvictionReport) -> list[str]:
+    """The verdict on each new pod."""
+    conditions = " and ".join(found.conditions) or "no pressure"
+    rows = [["new pod", "class", "", ""]]
+    for label, admission in found.admissions:
+        verdict = "admitted" if admission.admitted else f"refused ({admission.reason})"
+        rows.append([label, admission.qos, verdict, _ADMISSION_WORDS[admission.because]])
+    return [f"The kubelet, under {conditions}:", *table(rows, left=4)]
+
+
 def eviction_reasons(found: EvictionReport) -> list[str]:
     """The keys of every pod, in their order."""
     lines = ["", "why"]
@@ -186,9 +265,42 @@ def eviction_data(found: EvictionReport, *, why: bool) -> dict[str, Any]:
             _misled_data(pair) for pair in qos_inversions(found.order, found.classes)
         ],
     }
+    if found.simulation:
+        data["simulation"] = [_step_data(each) for each in found.simulation]
+    if found.admissions:
+        data["conditions"] = found.conditions
+        data["admission"] = [
+            {
+                "pod": label,
+                "qosClass": admission.qos,
+                "critical": admission.critical,
+                "admitted": admission.admitted,
+                "reason": admission.reason,
+                "because": admission.because,
+            }
+            for label, admission in found.admissions
+        ]
     if why:
         data["why"] = [line.strip() for line in eviction_reasons(found)[2:]]
     return data
+
+
+def _step_data(simulated: SimulatedStep) -> dict[str, Any]:
+    step = simulated.step
+    return {
+        "afterSeconds": simulated.at / SECOND,
+        "available": {signal: seen.available for signal, seen in simulated.available.items()},
+        "conditions": list(step.conditions),
+        "met": [_threshold_name(each) for each in step.met],
+        "waiting": [_threshold_name(each) for each in step.waiting],
+        "evicted": None if step.evicted is None else full_pod_name(step.evicted.pod),
+        "gracePeriodSeconds": step.grace_period,
+        "frees": None if step.evicted is None else step.evicted.usage,
+    }
+
+
+def _threshold_name(threshold: Threshold) -> str:
+    return f"{threshold.signal} ({'hard' if threshold.hard else 'soft'})"
 
 
 def _misled_data(pair: QosInversion) -> dict[str, Any]:

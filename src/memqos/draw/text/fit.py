@@ -1,6 +1,7 @@
 """Where a pod fits in a cluster, what other nodes lack, how nodes score: text and data."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from memqos.cluster.fit_demand import (
 )
 from memqos.cluster.fit_scores import DEFAULT_PROFILE, MAX_NODE_SCORE
 from memqos.cluster.fit_survey import FitSurvey
+from memqos.cluster.node_admission import NodeAdmission
 from memqos.draw.text.amounts import short_amount
 from memqos.draw.text.table import display_width, table
 from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount
@@ -32,6 +34,8 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
     survey: FitSurvey
     nodes: tuple[NodeInfo, ...] = ()
     verdicts: tuple[FitVerdict, ...] = ()
+    refused: Mapping[str, NodeAdmission] = {}
+    """By node, why its kubelet would refuse the pod if the scheduler bound it there."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -41,6 +45,7 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
         return sorted(
             pairs,
             key=lambda pair: (
+                pair[1].node in self.refused,
                 bool(pair[1].shortages),
                 pair[1].node != self.survey.best,
                 -default_score(pair[1]) if not pair[1].shortages else 0,
@@ -65,6 +70,7 @@ def fit_text(fitted: FitReport) -> list[str]:
         lines += _node_table(fitted)
     else:
         lines += _scarcity_lines(survey)
+        lines += _refusal_lines(fitted)
     return lines + [f"  note: {note}" for note in fitted.notes]
 
 
@@ -110,17 +116,24 @@ def _node_table(fitted: FitReport) -> list[str]:
     for node, verdict in ordered:
         scores = verdict.scores
         even = "–" if scores.balanced is None else str(scores.balanced)
-        cells = ["–", "–"] if verdict.shortages else [str(scores.least_allocated), even]
+        no_score = verdict.shortages or verdict.node in fitted.refused
+        cells = ["–", "–"] if no_score else [str(scores.least_allocated), even]
         rows.append(
             [node.name, *[demand_amount(name, node.free(name)) for name in resources], *cells]
         )
     lines = table(rows)
     wide = max(map(display_width, lines))
-    remarks = ["", "", *[shortage_text(verdict) for _, verdict in ordered]]
+    remarks = ["", "", *[_remark(fitted, verdict) for _, verdict in ordered]]
     return [
         f"{line}{' ' * (wide - display_width(line))}  {remark}".rstrip()
         for line, remark in zip(lines, remarks, strict=True)
     ]
+
+
+def _remark(fitted: FitReport, verdict: FitVerdict) -> str:
+    refused = fitted.refused.get(verdict.node)
+    kubelet = "" if refused is None else f"its kubelet refuses it: {refused.words}"
+    return "; ".join(filter(None, [kubelet, shortage_text(verdict)]))
 
 
 def shortage_text(verdict: FitVerdict) -> str:
@@ -150,6 +163,11 @@ def _scarcity_lines(survey: FitSurvey) -> Iterator[str]:
         if scarcity.lacking > 0:
             line += f"; the nearest lacks {demand_amount(resource, scarcity.lacking)}"
         yield line
+
+
+def _refusal_lines(fitted: FitReport) -> Iterator[str]:
+    for words, count in Counter(each.words for each in fitted.refused.values()).items():
+        yield f"  the kubelets of {pluralize(count, 'node')} refuse it: {words}"
 
 
 def fit_reasons(fitted: FitReport, release: Release) -> list[str]:
@@ -247,18 +265,21 @@ def fit_data(fitted: FitReport, release: Release, *, why: bool) -> dict[str, Any
         data["why"] = list(_demand_lines(fitted.demand))
     if fitted.verdicts:
         data["nodes"] = [
-            _verdict_data(verdict)
+            _verdict_data(verdict, fitted.refused.get(node.name))
             | ({"why": list(_node_reasons(fitted.demand, node, verdict, release))} if why else {})
             for node, verdict in fitted.best_first
         ]
     return data
 
 
-def _verdict_data(verdict: FitVerdict) -> dict[str, Any]:
+def _verdict_data(verdict: FitVerdict, refused: NodeAdmission | None) -> dict[str, Any]:
     return {
         "node": verdict.node,
-        "fits": not verdict.shortages,
+        "fits": not verdict.shortages and refused is None,
         "code": verdict.code,
+        "refused": None
+        if refused is None
+        else {"reason": refused.reason, "message": refused.message},
         "scores": _scores_data(verdict.scores),
         "short": [
             {

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from memqos.cluster.node_admission import NodeAdmission
 from memqos.draw.text.table import table
 from memqos.kernel.file_formats import describe_nodes, node_list
 from memqos.numa.admission import (
@@ -139,7 +140,8 @@ class NumaVerdict(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     namespace: str | None
     qos: str
-    outcome: AdmissionOutcome
+    outcome: AdmissionOutcome | NodeAdmission
+    """That of the managers, or the refusal of a kubelet that did not ask them."""
     state: MemoryManagerState
     pins: bool
     """Whether containers are bound to the nodes they hold memory of."""
@@ -152,6 +154,10 @@ GAVE_UP: Final = (
 )
 
 
+def _gave_up(outcome: AdmissionOutcome | NodeAdmission) -> bool:
+    return not isinstance(outcome, NodeAdmission) and outcome.gave_up
+
+
 def verdict_lines(
     verdict: NumaVerdict, topology: TopologySettings, names: Mapping[str, str]
 ) -> list[str]:
@@ -161,6 +167,8 @@ def verdict_lines(
     heading = f"{verdict.label}{namespace}  {verdict.qos}  "
     if isinstance(outcome, AdmittedPod):
         lines = [f"{heading}admitted", *_indent(_holding_lines(outcome.blocks, verdict.pins))]
+    elif isinstance(outcome, NodeAdmission):
+        lines = [f"{heading}refused: {outcome.reason}", f"  {outcome.message}"]
     else:
         lines = [
             f"{heading}refused: {outcome.reason}",
@@ -172,7 +180,7 @@ def verdict_lines(
         if verdict.advice is not None:
             fitting = list(advice_lines(verdict.advice, topology, verdict.state, names))
             lines += ["", "  what would fit, each tried out", *_indent(fitting, 4)]
-    notes = [*verdict.notes, *([GAVE_UP] if outcome.gave_up else [])]
+    notes = [*verdict.notes, *([GAVE_UP] if _gave_up(outcome) else [])]
     return lines + [f"  note: {note}" for note in notes]
 
 
@@ -188,9 +196,13 @@ def verdict_data(
         "qosClass": verdict.qos,
         "admitted": isinstance(outcome, AdmittedPod),
         "notes": list(verdict.notes),
-        "gaveUp": outcome.gave_up,
-        "hints": [call_data(call) for call in outcome.calls],
+        "gaveUp": _gave_up(outcome),
+        "hints": []
+        if isinstance(outcome, NodeAdmission)
+        else [call_data(call) for call in outcome.calls],
     }
+    if isinstance(outcome, NodeAdmission):
+        return data | {"reason": outcome.reason, "why": [outcome.message]}
     if isinstance(outcome, AdmittedPod):
         data["containers"] = {
             name: {

@@ -1,14 +1,16 @@
 """A pod explained: its values as a table, their derivation, and releases compared."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from memqos.cluster.autoscaling import AutoscalerRequests, UnknownRequest
 from memqos.draw.text.amounts import quantity_texts, resources_data
 from memqos.draw.text.table import table
 from memqos.kube.explanations import why_class, why_defaulted, why_total
-from memqos.kube.resources import CPU, MEMORY, Amounts, legible, whole
+from memqos.kube.node import WINDOWS
+from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount, legible, whole
 from memqos.kube.shape import Role, Shape
 from memqos.plan.cpu import weight_of
 from memqos.plan.pod import PodPlan
@@ -30,6 +32,10 @@ class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """Of the containers, in the order of `Shape.parts`."""
     written: Shape
     semantics: Semantics
+    windows: bool = False
+    """Whether it runs on Windows, where there are no cgroups."""
+    autoscalers: AutoscalerRequests | None = None
+    """What autoscalers take for its requests; None where the pod is not valid."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -59,8 +65,39 @@ def settings_line(settings: Settings) -> str:
     return f"Kubernetes {settings.release} · {policy} · {factor} · {node}"
 
 
+_WINDOWS_APPLIES: Final = (
+    "QoS class and requests, for scheduling and eviction",
+    "limits of containers, which the runtime sets on their job objects",
+    "Memory Manager: the policies None and BestEffort alone (WindowsCPUAndMemoryAffinity)",
+)
+_WINDOWS_DOES_NOT_APPLY: Final = (
+    "cgroups, and so Memory QoS: memory.min, memory.low, memory.high",
+    "oom_score_adj: Windows has no OOM killer",
+    "pod-level resources, and limits of a pod as a whole",
+    "resizing in place",
+)
+
+
+def _windows_overview(explained: PodExplanation) -> list[str]:
+    """Requests and limits alone, and what of the rest applies."""
+    plan = explained.plan
+    rows = [["", "request", "limit"]]
+    for name, part in zip(explained.names, explained.semantics.shape.parts, strict=True):
+        rows.append([name, _memory_cell(part.requests), _memory_cell(part.limits)])
+    namespace = f" in {explained.namespace}" if explained.namespace else ""
+    return [
+        f"{explained.label}{namespace}  {plan.qos} on Windows, without cgroups",
+        *table(rows),
+        *[f"  applies: {each}" for each in _WINDOWS_APPLIES],
+        *[f"  does not apply: {each}" for each in _WINDOWS_DOES_NOT_APPLY],
+        *[f"  note: {note}" for note in explained.notes],
+    ]
+
+
 def pod_overview(explained: PodExplanation) -> list[str]:
     """The pod and its containers, a row each."""
+    if explained.windows:
+        return _windows_overview(explained)
     plan = explained.plan
     namespace = f" in {explained.namespace}" if explained.namespace else ""
     rows = [
@@ -148,10 +185,60 @@ def derivation(explained: PodExplanation, settings: Settings) -> list[str]:
                 lines.append(
                     f"  {side}.{resource} = {legible(resource, amounts[resource])}: {text}"
                 )
+    if explained.autoscalers is not None:
+        lines += _autoscaler_lines(explained.autoscalers)
+    if explained.windows:
+        return lines
     lines += _setting_reasons("pod", plan.settings)
     for name, container in zip(names, plan.containers, strict=True):
         lines += _setting_reasons(_container_title(name, container.role), container.settings)
     return lines
+
+
+def _autoscaler_lines(requests: AutoscalerRequests) -> Iterator[str]:
+    """What the horizontal autoscaler divides usage by, and what the cluster autoscaler seeks."""
+    basis = (
+        "the request of the pod as a whole, with overhead"
+        if requests.whole_pod
+        else "requests of the containers that keep running, without overhead"
+    )
+    for resource, request in requests.utilization.items():
+        yield (
+            f"  HPA cannot compute {resource} utilization: {_why_unknown(request)}"
+            if isinstance(request, UnknownRequest)
+            else f"  HPA divides {resource} usage by {legible(resource, request)}: {basis}"
+        )
+    sought = [
+        f"{legible(resource, requests.node[resource])} {resource}"
+        for resource in (CPU, MEMORY)
+        if requests.node.get(resource)
+    ]
+    what = f"room for {' and '.join(sought)}" if sought else "a place for a pod, no cpu or memory"
+    yield f"  the cluster autoscaler looks for a node with {what}"
+
+
+def _why_unknown(request: UnknownRequest) -> str:
+    if request.container is None:
+        return f"the pod-level requests have no {request.resource}"
+    return f"container {request.container} requests no {request.resource}"
+
+
+def _autoscaler_data(requests: AutoscalerRequests) -> dict[str, Any]:
+    return {
+        "hpaDivisor": {
+            resource: None
+            if isinstance(request, UnknownRequest)
+            else format_amount(resource, request)
+            for resource, request in requests.utilization.items()
+        },
+        "hpaFailures": {
+            resource: _why_unknown(request)
+            for resource, request in requests.utilization.items()
+            if isinstance(request, UnknownRequest)
+        },
+        "hpaCountsPodLevel": requests.whole_pod,
+        "clusterAutoscaler": quantity_texts(requests.node),
+    }
 
 
 def _container_title(name: str, role: Role) -> str:
@@ -216,12 +303,26 @@ def pod_data(explained: PodExplanation, settings: Settings, *, why: bool) -> dic
         "qosClass": plan.qos,
         "requests": quantity_texts(plan.requests),
         "limits": quantity_texts(plan.limits),
-        "pod": _settings_data(plan.settings, why=why),
+        **(
+            {}
+            if explained.autoscalers is None
+            else {"autoscaling": _autoscaler_data(explained.autoscalers)}
+        ),
+        **(
+            {
+                "os": WINDOWS,
+                "applies": list(_WINDOWS_APPLIES),
+                "doesNotApply": list(_WINDOWS_DOES_NOT_APPLY),
+            }
+            if explained.windows
+            else {}
+        ),
+        "pod": {} if explained.windows else _settings_data(plan.settings, why=why),
         "containers": [
             {
                 "name": name,
                 "role": container.role,
-                "values": _settings_data(container.settings, why=why),
+                "values": {} if explained.windows else _settings_data(container.settings, why=why),
             }
             for name, container in zip(explained.names, plan.containers, strict=True)
         ],
@@ -288,6 +389,8 @@ def _flat_values(explained: PodExplanation, *, exact: bool = False) -> dict[str,
         )
     plan = explained.plan
     values: dict[str, Any] = {"class": plan.qos}
+    if explained.windows:
+        return values
     cgroups = [("pod", plan.settings)] + [
         (name, container.settings)
         for name, container in zip(explained.names, plan.containers, strict=True)
