@@ -63,7 +63,8 @@ def pod_of(name: SeriesName, sizes: Mapping[str, MemorySize]) -> Pod:
         metadata=ObjectMeta(name=name.pod or None, namespace=name.namespace or None),
         spec=PodSpec(
             containers=tuple(
-                Container(name=container, resources=size.resources)
+                # A container without an image is refused.
+                Container(name=container, image="any", resources=size.resources)
                 for container, size in sizes.items()
             )
         ),

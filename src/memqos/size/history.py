@@ -16,9 +16,9 @@ _LARGEST: Final = float(1 << 62)
 _LATEST: Final = float(1 << 40)
 """Seconds: a later time is in another unit."""
 
-Quantity = Literal["usage", "anon", "limit", "refaults", "restarts", "kills"]
+Quantity = Literal["usage", "anon", "limit", "refaults", "stalls", "restarts", "kills"]
 """What a batch holds: bytes in use (the working set), anonymous bytes, the limit then in force,
-and counters since the container was created."""
+and counters: pages read again after reclaim, time stalled for memory, restarts, kills."""
 
 
 class SeriesName(msgspec.Struct, frozen=True):
@@ -231,7 +231,7 @@ class ContainerHistory(msgspec.Struct):
     def need(self) -> SeriesHistory:
         """What the container needs: anonymous memory where it is known that its cache is idle.
 
-        Cache that is read again after it was reclaimed (refaults) is part of the working set.
+        Cache that is read again after reclaim (refaults), or waited for, is part of the need.
         """
         usage, anon = self.quantities.get("usage"), self.quantities.get("anon")
         if usage is None or (anon is not None and anon.count and self._is_cache_idle):
@@ -246,8 +246,9 @@ class ContainerHistory(msgspec.Struct):
 
     @property
     def _is_cache_idle(self) -> bool:
-        refaults = self.quantities.get("refaults")
-        return refaults is not None and refaults.rises < 1.0
+        counters = [self.quantities.get("refaults"), self.quantities.get("stalls")]
+        known = [each for each in counters if each is not None]
+        return bool(known) and all(each.rises < 1.0 for each in known)
 
     def rises(self, quantity: Quantity) -> int | None:
         """How often something was counted; None where it is not known."""
@@ -262,7 +263,7 @@ class ContainerHistory(msgspec.Struct):
         return filled[-1][1] if filled else None
 
 
-_COUNTERS: Final[tuple[Quantity, ...]] = ("refaults", "restarts", "kills")
+_COUNTERS: Final[tuple[Quantity, ...]] = ("refaults", "stalls", "restarts", "kills")
 
 
 class HistoryTable:

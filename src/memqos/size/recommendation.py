@@ -27,6 +27,7 @@ _CLOCK: Final = 10_000_000.0
 _NEAR_LIMIT: Final = 0.97
 _BEYOND_LIMIT: Final = 1.25
 _LONG_INTERVAL: Final = 60.0
+_SHORT_GAP: Final = 600.0
 
 
 class SizeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +183,7 @@ def _usual_request(slots: PeakSlots, need: Need, limit: int) -> int:
     """What nine of ten slots stay below, with the margin of the limit."""
     peaks = sorted(value for _, value in slots.filled())
     usual = peaks[min(len(peaks) - 1, len(peaks) * 9 // 10)]
-    return min(limit, round_up(usual * need.level / max(need.aged_peak, 1.0)))
+    return min(limit, round_up(usual + need.level - need.aged_peak))
 
 
 def _level_beyond_kills(history: ContainerHistory, need: Need) -> tuple[float, tuple[str, ...]]:
@@ -209,10 +210,12 @@ def _need_reasons(need: Need) -> Iterator[str]:
         yield f"+ {_amount(need.record_growth)} as peaks grew in the newer half"
     if need.trend_growth >= _MIB:
         kind = "and slows down: a warm-up" if need.growth == "warm-up" else "and goes on: a leak?"
-        yield (
-            f"+ {_amount(need.trend_growth)} as the usual level rises by "
-            f"{_amount(need.slope)} a day {kind}"
+        rate = (
+            f"{_amount(need.slope)} a day"
+            if need.days >= 1
+            else (f"{_amount(need.slope / 24)} an hour")
         )
+        yield f"+ {_amount(need.trend_growth)} as the usual level rises by {rate} {kind}"
 
 
 def _data_notes(history: ContainerHistory, basis: SeriesHistory) -> Iterator[str]:
@@ -233,7 +236,7 @@ def _data_notes(history: ContainerHistory, basis: SeriesHistory) -> Iterator[str
     if basis.span < _DAY:
         yield f"{_length(basis.span / _DAY)} of history: shorter than a day, whose peaks may differ"
     gap = basis.longest_gap()
-    if gap:
+    if gap > max(_SHORT_GAP, 10 * basis.interval):
         yield f"nothing is known of up to {duration_words(int(gap * 1000))} at a time"
     if basis.interval >= _LONG_INTERVAL:
         every = duration_words(int(basis.interval * 1000))

@@ -7,8 +7,9 @@ import msgspec
 
 _DAY: Final = 86_400.0
 _MAX_EPISODES: Final = 100
-_GAP: Final = 3.0
-"""Intervals without a sample after which nothing is known."""
+_GAP: Final = 600.0
+"""Seconds without a sample, or three usual intervals if that is longer, after which nothing is
+known. The flight recorder writes a level every five minutes at least."""
 
 
 class Levels(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +93,7 @@ class Replay:
     def _count(self, at: float, used: float, seconds: float) -> None:
         if not self._interval:
             self._interval = seconds
-        is_gap = seconds > _GAP * self._interval
+        is_gap = seconds > max(_GAP, 3 * self._interval)
         seconds = self._interval if is_gap else seconds
         self._seconds += seconds
         self._days.add(int(at // _DAY))
