@@ -4,6 +4,7 @@ A series has at most 256 slots. When time outgrows them, two become one: a slot 
 power of two in seconds, counted from 1970, so that slots of different series nest.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple, Protocol
@@ -11,6 +12,8 @@ from typing import Final, Literal, NamedTuple, Protocol
 import msgspec
 
 MAX_SLOTS: Final = 256
+_EMPTY: Final = array("d", [-1.0])
+"""A slot without samples."""
 _LARGEST: Final = float(1 << 62)
 """Bytes: no container uses more, a counter that wrapped around does."""
 _LATEST: Final = float(1 << 40)
@@ -73,7 +76,7 @@ class PeakSlots:
         self.width = width
         self.first = 0
         """The slot of `peaks[0]`, counted from 1970."""
-        self.peaks: list[float] = []
+        self.peaks = array("d")
 
     def raise_to(self, at: float, value: float) -> None:
         """Count a value at a time."""
@@ -86,11 +89,11 @@ class PeakSlots:
             self._double()
             index = int(at // self.width) - self.first
         if index < 0:
-            self.peaks[:0] = [-1.0] * -index
+            self.peaks[:0] = _EMPTY * -index
             self.first += index
             index = 0
         elif index >= len(self.peaks):
-            self.peaks.extend([-1.0] * (index + 1 - len(self.peaks)))
+            self.peaks.extend(_EMPTY * (index + 1 - len(self.peaks)))
         if value > self.peaks[index]:
             self.peaks[index] = value
 
@@ -102,17 +105,17 @@ class PeakSlots:
         return float((self.first + len(self.peaks)) * self.width)
 
     def _double(self) -> None:
-        padded = [-1.0] * (self.first % 2) + self.peaks
+        padded = _EMPTY * (self.first % 2) + self.peaks
         if len(padded) % 2:
             padded.append(-1.0)
-        self.peaks = list(map(max, padded[::2], padded[1::2]))
+        self.peaks = array("d", map(max, padded[::2], padded[1::2]))
         self.first //= 2
         self.width *= 2
 
     def widened(self, width: int) -> "PeakSlots":
         """The same peaks in slots of at least this width."""
         found = PeakSlots(self.width)
-        found.first, found.peaks = self.first, list(self.peaks)
+        found.first, found.peaks = self.first, self.peaks[:]
         while found.width < width:
             found._double()
         return found
@@ -217,7 +220,11 @@ class SeriesHistory:
 
 
 def _usual_interval(times: Sequence[float]) -> float:
-    steps = sorted(later - earlier for earlier, later in pairwise(times[:64]) if later > earlier)
+    steps = sorted(
+        later - earlier
+        for earlier, later in pairwise(times[:64])
+        if 0.0 <= earlier < later < _LATEST
+    )
     return steps[len(steps) // 2] if len(steps) > 1 else 0.0
 
 
@@ -303,7 +310,7 @@ def sum_of_slots(parts: Sequence[PeakSlots]) -> PeakSlots:
     found = PeakSlots(width)
     found.first = min(part.first for part in aligned)
     end = max(part.first + len(part.peaks) for part in aligned)
-    found.peaks = [-1.0] * (end - found.first)
+    found.peaks = _EMPTY * (end - found.first)
     for part in aligned:
         for index, peak in enumerate(part.peaks, part.first - found.first):
             if peak >= 0:

@@ -15,13 +15,26 @@ _MIB: Final = 1 << 20
 _DAY: Final = 86_400.0
 _SMALLEST: Final = 64 << 10
 """Bytes: no process runs in less, so a smaller peak is in another unit."""
-_SCALES: Final = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+_RISK_OF_SCALE: Final = {
+    0.0: 20.0,
+    0.25: 5.0,
+    0.5: 2.6,
+    0.75: 1.5,
+    1.0: 1.0,
+    1.5: 0.7,
+    2.0: 0.6,
+    3.0: 0.4,
+    4.0: 0.3,
+}
+"""By how much the usual margins may be multiplied, and what that does to the risk."""
+_NEW_RISK: Final = 0.04
+"""The risk at the start of a history with the usual margins; a day of it halves it. Both are what
+came out on the traces of docs/sizing.md, as `bench/size.py` counts it."""
+_PAST_WEIGHT: Final = 0.1
+"""Trying the rule on the past of a series says little about its future there."""
 _CUTS: Final = (0.25, 0.4, 0.55, 0.7, 0.85)
 """Shares of the history after which a recommendation is tried on the rest."""
 _FEWEST_SLOTS: Final = 4
-_PRIOR_RISK: Final = 0.06
-_PRIOR_CUTS: Final = 2.0
-"""What the traces of docs/sizing.md show at the start of a history, and the weight it has."""
 _CLOCK: Final = 10_000_000.0
 """Seconds: an earlier time is counted from the start of a trace, not from 1970."""
 _NEAR_LIMIT: Final = 0.97
@@ -113,13 +126,20 @@ def recommend_for_pod(
 
 
 def estimated_risk(slots: PeakSlots, scale: float = 1.0) -> float:
-    """The share of days above the limit: the same rule tried on the past, and a prior."""
+    """The share of days above the limit: what a history of this length left to chance on the
+    traces, and the same rule tried on the past of this series."""
+    filled = slots.filled()
+    days = (filled[-1][0] - filled[0][0] + slots.width) / _DAY
+    past = _violations_in_past(slots, scale)
+    return min(1.0, _NEW_RISK / (1 + days) * _RISK_OF_SCALE[scale] + _PAST_WEIGHT * past)
+
+
+def _violations_in_past(slots: PeakSlots, scale: float) -> float:
+    """The share of days above what the rule would have recommended earlier."""
     filled = slots.filled()
     start, end = filled[0][0], filled[-1][0] + slots.width
-    newness = 1 / (1 + (end - start) / _DAY)
-    shares = [_PRIOR_CUTS * _PRIOR_RISK * newness**2]
-    cuts = _PRIOR_CUTS
     period = min(_DAY, (end - start) / 12)
+    shares = []
     for cut in _CUTS:
         at = start + cut * (end - start)
         before = [each for each in filled if each[0] < at]
@@ -127,7 +147,7 @@ def estimated_risk(slots: PeakSlots, scale: float = 1.0) -> float:
         if len(before) < _FEWEST_SLOTS or not after:
             continue
         past = PeakSlots(slots.width)
-        past.first = before[0][0] // slots.width
+        past.first = slots.first
         past.peaks = slots.peaks[: before[-1][0] // slots.width - past.first + 1]
         level = need_of(past, scale).level
         periods = {int((when - start) / period): False for when, _ in after}
@@ -135,8 +155,7 @@ def estimated_risk(slots: PeakSlots, scale: float = 1.0) -> float:
             if value > level:
                 periods[int((when - start) / period)] = True
         shares.append(sum(periods.values()) / len(periods))
-        cuts += 1
-    return sum(shares) / cuts
+    return sum(shares) / len(shares) if shares else 0.0
 
 
 def round_up(amount: float) -> int:
@@ -160,22 +179,22 @@ def _why_nothing(basis: SeriesHistory) -> str | None:
 def _chosen_scale(basis: SeriesHistory, options: SizeOptions) -> tuple[float, tuple[str, ...]]:
     """How much of the usual margins to add."""
     if options.risk is not None:
-        for scale in _SCALES:
+        for scale in _RISK_OF_SCALE:
             if estimated_risk(basis.slots, scale) <= options.risk:
                 return scale, (f"margins × {scale:g} for a risk of {options.risk:.1%} of days",)
-        return _SCALES[-1], (
+        return max(_RISK_OF_SCALE), (
             f"no margin brings the risk down to {options.risk:.1%}: the history is too short or "
             "too uneven",
         )
     if options.slack is not None:
         fitting = [
             scale
-            for scale in _SCALES
+            for scale in _RISK_OF_SCALE
             if 1 - basis.mean / round_up(need_of(basis.slots, scale).level) <= options.slack
         ]
         if fitting:
             return fitting[-1], (f"margins × {fitting[-1]:g} for a slack of {options.slack:.0%}",)
-        return _SCALES[0], (f"the peaks alone leave more than {options.slack:.0%} unused",)
+        return 0.0, (f"the peaks alone leave more than {options.slack:.0%} unused",)
     return 1.0, ()
 
 
