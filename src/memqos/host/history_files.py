@@ -33,11 +33,12 @@ class HistoryFile(NamedTuple):
             with open(self.path, "rb") as raw:
                 head = raw.peek(2)[:2]
                 unpacked = gzip.GzipFile(fileobj=raw) if head == _GZIP else raw
-                opened = io.BufferedReader(cast(io.RawIOBase, unpacked), 1 << 20)
-                if opened.peek(1)[:1] in (b"{", b"["):
-                    yield from _json_batches(opened, self.path)
-                else:
-                    yield from _CsvReader(opened, self.path).batches()
+                with io.BufferedReader(cast(io.RawIOBase, unpacked), 1 << 20) as opened:
+                    if opened.peek(1)[:1] in (b"{", b"["):
+                        yield from _json_batches(opened, self.path)
+                    else:
+                        with io.TextIOWrapper(opened, "utf-8", "replace", newline="") as text:
+                            yield from _CsvReader(text, self.path).batches()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(
                 f"cannot be decompressed: {error}", file=self.path, hint="was it copied whole?"
@@ -49,9 +50,9 @@ class HistoryFile(NamedTuple):
 class _CsvReader:
     """Rows of a CSV file as batches of one series."""
 
-    def __init__(self, stream: IO[bytes], file: str) -> None:
+    def __init__(self, text: IO[str], file: str) -> None:
         self._file = file
-        self._rows = csv.reader(io.TextIOWrapper(stream, "utf-8", errors="replace", newline=""))
+        self._rows = csv.reader(text)
         self._line = 1
 
     def batches(self) -> Iterator[SampleBatch]:

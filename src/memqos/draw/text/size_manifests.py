@@ -72,7 +72,7 @@ def kustomization(report: SizeReport) -> dict[str, Any]:
             {
                 "target": {"kind": patch["kind"], **patch["metadata"]},
                 # JSON is YAML too.
-                "patch": msgspec.json.format(msgspec.json.encode(patch)).decode(),
+                "patch": msgspec.json.encode(patch).decode(),
             }
             for patch in size_patches(report)
         ],
