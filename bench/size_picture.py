@@ -9,6 +9,7 @@ from memqos.draw.svg.elements import Markup, el, svg_document, svg_line, svg_tex
 _PANEL: Final = 390
 _HEIGHT: Final = 230
 _LEFT: Final = 64
+_LABEL: Final = 14
 _FLOOR: Final = 1e-5
 """Violations below this are drawn on the axis."""
 
@@ -35,7 +36,7 @@ def scores_svg(scored: Mapping[str, Mapping[str, Scored]]) -> str:
 
 def _panel(name: str, scores: Mapping[str, Scored]) -> list[Markup]:
     right, top, bottom = _PANEL - 30, 44, _HEIGHT - 40
-    most = max(score.slack_share for score in scores.values()) * 1.25
+    most = max(score.slack_share for score in scores.values()) * 1.5
     worst = max([1e-3, *[score.violation_share for score in scores.values()]]) * 2
 
     def y(share: float) -> float:
@@ -44,8 +45,8 @@ def _panel(name: str, scores: Mapping[str, Scored]) -> list[Markup]:
 
     parts = [
         svg_text(20, 20, "ink title", name),
-        svg_line("edge", _LEFT, bottom, right, bottom),
-        svg_line("edge", _LEFT, top, _LEFT, bottom),
+        svg_line("axis", _LEFT, bottom, right, bottom),
+        svg_line("axis", _LEFT, top, _LEFT, bottom),
         svg_text(right - 160, bottom + 28, "dim", "slack, as a share of usage"),
         svg_text(20, 36, "dim", "share of samples above"),
     ]
@@ -56,10 +57,14 @@ def _panel(name: str, scores: Mapping[str, Scored]) -> list[Markup]:
     for share in (0, most / 2, most):
         at = _LEFT + (right - _LEFT) * share / most
         parts.append(svg_text(at - 8, bottom + 14, "dim", f"{share:.2f}"))
-    for recommender, score in scores.items():
+    free = 0.0
+    for recommender, score in sorted(scores.items(), key=lambda each: -each[1].violation_share):
         x = _LEFT + (right - _LEFT) * score.slack_share / most
         at = y(score.violation_share)
-        look = "low" if recommender == "memqos" else "edge"
+        # Labels of points that are close stand below each other, right of all points.
+        free = max(at + 4, free + _LABEL)
+        look = "min" if recommender == "memqos" else "dim"
+        parts.append(svg_line("axis", x + 5, at, right - 76, free - 4))
         parts.append(el("circle", cx=x, cy=at, r=5, class_=look))
-        parts.append(svg_text(x + 8, at - 4, "ink small", recommender))
+        parts.append(svg_text(right - 72, free, "ink small", recommender))
     return parts

@@ -4,6 +4,9 @@ import math
 
 import pytest
 
+from memqos.cluster.fit_demand import NodeInfo, node_info
+from memqos.kube.pod import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from memqos.release import Release
 from memqos.size.consequences import MemorySize, workload_of
 from memqos.size.history import (
     MAX_SLOTS,
@@ -25,6 +28,7 @@ from memqos.size.recommendation import (
     recommend_for_pod,
 )
 from memqos.size.replay import Levels, Replay, ReplayResult
+from memqos.size.savings import cluster_savings
 
 MIB = 1 << 20
 DAY = 86_400
@@ -300,3 +304,38 @@ def test_nothing_is_said_of_a_gap() -> None:
 def test_without_levels_nothing_happens() -> None:
     found = replayed([1e12] * 5, Levels())
     assert (found.throttled.count, found.killed.count) == (0, 0)
+
+
+def a_node(name: str, memory: int) -> NodeInfo:
+    return node_info(name, {"memory": memory * 1000, "cpu": 8000, "pods": 110_000}, ())
+
+
+def a_pod(name: str, request: int) -> Pod:
+    resources = ResourceRequirements(requests={"memory": str(request), "cpu": "100m"})
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="shop"),
+        spec=PodSpec(containers=(Container(name="app", image="any", resources=resources),)),
+    )
+
+
+def test_smaller_requests_take_fewer_nodes() -> None:
+    table = HistoryTable()
+    for replica in range(6):
+        name = SeriesName(f"shop/web-{replica}/app", "shop", f"web-{replica}", "app")
+        times = [300.0 * index for index in range(900)]
+        table.add(SampleBatch(name, "usage", times, [200.0 * MIB] * 900))
+    pods = [a_pod(f"web-{replica}", 1024 * MIB) for replica in range(6)]
+    nodes = [a_node(f"n{index}", 2048 * MIB) for index in range(3)]
+    found = cluster_savings(pods, nodes, table, SizeOptions(), Release.of("1.36"))
+    (web,) = found.workloads
+    assert (web.workload, web.pods, web.requested) == ("web", 6, 1024 * MIB)
+    assert web.gain == 6 * (1024 * MIB - web.recommended)
+    assert (found.nodes_now, found.nodes_then) == (3, 1)
+
+
+def test_pods_without_history_stay_as_they_are() -> None:
+    pods = [a_pod("db-0", 1024 * MIB)]
+    found = cluster_savings(
+        pods, [a_node("n", 512 * MIB)], HistoryTable(), SizeOptions(), Release.of("1.36")
+    )
+    assert (found.workloads, found.unsized, found.nodes_now) == ((), 1, None)

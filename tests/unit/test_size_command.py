@@ -343,14 +343,14 @@ def test_the_screen_of_a_backtest(tmp_path: Path) -> None:
         "Kubernetes 1.36 · policy None · factor 0.9",
         "CONTAINER        HIGH    MAX  THROTTLED  DAYS  PROTECTED  KILLED",
         "shop/web-0/app  190Mi  200Mi      33.3%   1/1          –       1",
-        "1 container-days: throttled on 1, killed on 1 (1 kills)",
+        "1 container-day: throttled on 1, killed on 1 (1 kill)",
         "  shop/web-0/app killed after 0.3 h, for 5 min, at 300Mi",
         "  shop/web-0/app throttled after 0.1 h, for 10 min, at 195Mi",
         "",
         "Kubernetes 1.36 · policy None · factor 0.5",
         "CONTAINER        HIGH    MAX  THROTTLED  DAYS  PROTECTED  KILLED",
         "shop/web-0/app  150Mi  200Mi      33.3%   1/1          –       1",
-        "1 container-days: throttled on 1, killed on 1 (1 kills)",
+        "1 container-day: throttled on 1, killed on 1 (1 kill)",
         "  shop/web-0/app killed after 0.3 h, for 5 min, at 300Mi",
         "  shop/web-0/app throttled after 0.1 h, for 10 min, at 195Mi",
         "",
@@ -390,3 +390,22 @@ def test_names_are_never_markup(tmp_path: Path) -> None:
         out = memqos(arguments[0], "--history", str(file), *arguments[1:]).out
         assert "<script>x" not in out
         assert "\x1b" not in out
+
+
+def test_an_audit_with_history_says_what_is_requested_beyond_need(tmp_path: Path) -> None:
+    file = tmp_path / "usage.csv"
+    names = ("shop/db-0/postgres", "shop/db-1/postgres")
+    file.write_text(HEADER + "".join(rows(name, [50.0 * MIB] * 900) for name in names))
+    dump = "examples/cluster/dump.json"
+    shown = memqos("audit", dump, "--history", str(file)).out.splitlines()
+    start = shown.index("Requests against history: 8038Mi more than needed")
+    assert shown[start + 1 :] == [
+        "CONTAINER         PODS  REQUESTS  NEEDS    GAIN  RISK",
+        "shop/db/postgres     2       4Gi   77Mi  8038Mi  1.0%",
+        "13 containers without enough history stay as they are",
+        "fits on 2 instead of 2 of 3 nodes, by resources alone, without taints, affinity and "
+        "DaemonSets",
+    ]
+    data = memqos("audit", dump, "--history", str(file), "-o", "json").data
+    assert data["savings"]["workloads"][0]["gain"] == 8038 * MIB
+    assert memqos("audit", dump, "--history", str(file), "-o", "html").code == 64

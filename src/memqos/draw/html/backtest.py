@@ -14,6 +14,7 @@ from memqos.draw.text.backtest import (
     ordered_containers,
     total_line,
 )
+from memqos.units import pluralize
 
 _SHOWN: Final = 200
 _BARS: Final = 12
@@ -51,13 +52,15 @@ def _setting_cards(report: BacktestReport, index: int, title: str) -> Iterator[M
             "usage",
             each.name.text,
             each.results[index].throttled.seconds / each.results[index].seconds,
-            f"{each.results[index].throttled.count:,} times",
+            pluralize(each.results[index].throttled.count, "time"),
             "share of the time throttled",
         )
         for each in containers
         if each.results[index].throttled.seconds
     ]
-    rows = [table_row("th", ("container", "high", "max", "throttled", "days", "safe", "killed"))]
+    rows = [
+        table_row("th", ("container", "high", "max", "throttled", "days", "protected", "killed"))
+    ]
     rows += [table_row("td", container_cells(each, index)) for each in containers[:_SHOWN]]
     episodes = [
         el("li", line) for each in containers[:_SHOWN] for line in episode_lines(each, index)

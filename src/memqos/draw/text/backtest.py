@@ -9,7 +9,7 @@ from memqos.draw.text.table import table
 from memqos.size.consequences import ContainerLevels
 from memqos.size.history import SeriesName
 from memqos.size.replay import Episode, Excess, ReplayResult
-from memqos.units import duration_words, format_bytes, format_time
+from memqos.units import duration_words, format_bytes, format_time, pluralize
 
 _MAX_NAME: Final = 26
 _MAX_EPISODES: Final = 5
@@ -97,8 +97,8 @@ def total_line(report: BacktestReport, index: int) -> str:
     throttled = sum(each.throttled.days for each in results)
     killed = sum(each.killed.days for each in results)
     return (
-        f"{days:,} container-days: throttled on {throttled:,}, killed on {killed:,} "
-        f"({sum(each.killed.count for each in results):,} kills)"
+        f"{pluralize(days, 'container-day')}: throttled on {throttled:,}, killed on {killed:,} "
+        f"({pluralize(sum(each.killed.count for each in results), 'kill')})"
     )
 
 
