@@ -178,7 +178,7 @@ def _print(
 
         print_lines(audit_text(report))
         if savings is not None:
-            from memqos.draw.text.savings import savings_text
+            from memqos.draw.text.size import savings_text
 
             print_lines(["", *savings_text(savings)])
     elif output == "html":
@@ -192,7 +192,7 @@ def _print(
         if output == "yaml":
             data["pods"] = [msgspec.json.decode(text) for text in pods]
         if savings is not None:
-            from memqos.draw.text.savings import savings_data
+            from memqos.draw.text.size import savings_data
 
             data["savings"] = savings_data(savings)
         emit(data, output)
