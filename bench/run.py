@@ -22,6 +22,7 @@ BENCHES = (
     "recorder",
     "sampler",
     "audit",
+    "size",
     "apiserver",
     "agent_in_cluster",
 )

@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 import msgspec
@@ -11,7 +11,8 @@ from memqos.audit.report import AuditReport
 from memqos.audit.rules import select_rules
 from memqos.cli.audit_run import AuditRequest, run_audit
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
-from memqos.cli.options import release_options
+from memqos.cli.history_options import HistoryOptions, history_options
+from memqos.cli.options import collect_options, release_options
 from memqos.cli.output import complain, emit, output_option, print_lines
 from memqos.cli.settings import POLICY_CHOICES, FactorType, check_settings_options
 from memqos.findings.catalogue import AUDIT_RULES, unknown_rule
@@ -19,6 +20,9 @@ from memqos.findings.finding import SEVERITIES_WORST_FIRST, Finding, Severity
 from memqos.release import Release
 from memqos.settings.settings import PAGE_SIZE, PolicyName
 from memqos.units import pluralize
+
+if TYPE_CHECKING:
+    from memqos.size.savings import ClusterSavings
 
 Output = Literal["table", "json", "yaml", "html"]
 
@@ -63,13 +67,17 @@ _MAX_REPORTED: Final = 20
     help="Processes; 0 is one a core.  [default: 1]",
 )
 @output_option("html")
+@history_options
 @click.option("-n", "--namespace", metavar="NAME", help="Only this namespace of a live cluster.")
 @cluster_options("context", "selector")
 @click.option("--policy", type=click.Choice(POLICY_CHOICES), help="memoryReservationPolicy.")
 @click.option("--factor", type=FactorType(), help="memoryThrottlingFactor.")
 @click.option("--kubelet", metavar="FILE", help="The KubeletConfiguration of all nodes.")
 @release_options
+@collect_options(HistoryOptions)
 def command(
+    histories: HistoryOptions,
+    *,
     files: tuple[str, ...],
     usage_files: tuple[str, ...],
     compare: str | None,
@@ -101,10 +109,15 @@ def command(
     kubectl get --raw /apis/metrics.k8s.io/v1beta1/pods > usage.json
     memqos audit cluster.json --usage usage.json -o html > report.html
 
+    With --history it also says what workloads request beyond their need, and how many nodes
+    would be enough.
+
     A dump is JSON, an object a line, or YAML; it may be compressed with gzip, and - is standard
     input. Exit code 0: all was read, 1: some of it could not be read and the rest was audited, 2:
     findings as bad as --fail-on says.
     """
+    if histories.history and output == "html":
+        raise click.UsageError("--history is not part of the page: give -o table, json or yaml")
     for rule in (*only, *skipped):
         if problem := unknown_rule(rule, [each.id for each in AUDIT_RULES]):
             raise click.UsageError(problem)
@@ -140,7 +153,12 @@ def command(
         gc.enable()
     _report_faults(report)
     _warn_if_empty(report)
-    _print(report, pods, output)
+    savings = None
+    if histories.history:
+        from memqos.cli.audit_history import audit_history
+
+        savings = audit_history(files, live, histories, report.audit.settings.release)
+    _print(report, pods, output, savings)
     if report.faults:
         return _FAULTS
     return _FINDINGS if _is_bad(report.findings, fail_on) else 0
@@ -165,11 +183,17 @@ def _warn_if_empty(report: AuditReport) -> None:
         complain(f"nothing to audit in {where}: no pods – is it the right dump, the right cluster?")
 
 
-def _print(report: AuditReport, pods: list[bytes], output: Output) -> None:
+def _print(
+    report: AuditReport, pods: list[bytes], output: Output, savings: "ClusterSavings | None"
+) -> None:
     if output == "table":
         from memqos.draw.text.audit import audit_text
 
         print_lines(audit_text(report))
+        if savings is not None:
+            from memqos.draw.text.size import savings_text
+
+            print_lines(["", *savings_text(savings)])
     elif output == "html":
         from memqos.draw.html.audit import audit_html
 
@@ -180,6 +204,10 @@ def _print(report: AuditReport, pods: list[bytes], output: Output) -> None:
         data = audit_data(report, pods)
         if output == "yaml":
             data["pods"] = [msgspec.json.decode(text) for text in pods]
+        if savings is not None:
+            from memqos.draw.text.size import savings_data
+
+            data["savings"] = savings_data(savings)
         emit(data, output)
 
 

@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import click
 import msgspec
 
 from memqos.audit import AuditResult, audit_cluster
@@ -15,9 +14,8 @@ from memqos.audit.report import AuditReport, ReportComparison
 from memqos.cli.cluster_access import CLUSTER, LiveCluster
 from memqos.cli.output import ProgressBar
 from memqos.cli.settings import (
-    POLICY_CHOICES,
-    FactorType,
     SettingsArguments,
+    parse_compare,
     resolve_settings,
     with_cluster_defaults,
 )
@@ -51,7 +49,7 @@ def run_audit(
     """The report, and every pod as JSON if the request is `with_pods`."""
     compare, rules = request.compare, request.rules
     other_options = (
-        _parse_compare(compare, options) if compare is not None and "=" in compare else None
+        parse_compare(compare, options) if compare is not None and "=" in compare else None
     )
     usage, faults = _read_usage_files(request.usage_files)
     is_live = CLUSTER in request.files
@@ -230,26 +228,6 @@ def _add_late_faults(
         more = f" and {len(unmatched) - _MAX_NAMES:,} more" if len(unmatched) > _MAX_NAMES else ""
         census.add_fault(InputError(f"usage of pods that were not read: {some}{more}"))
     return notes
-
-
-def _parse_compare(compare: str, options: SettingsArguments) -> SettingsArguments:
-    """release=1.37,policy=None,factor=0.8"""
-    changes: dict[str, Any] = {}
-    for part in compare.split(","):
-        name, _, value = part.partition("=")
-        if name == "factor":
-            changes[name] = FactorType().convert(value, None, None)
-        elif name == "policy" and value in POLICY_CHOICES:
-            changes[name] = value
-        elif name == "release" and value:
-            Release.of(value)
-            changes[name] = value
-        else:
-            raise click.BadParameter(
-                f"{part!r}: write release=1.37, policy={'|'.join(POLICY_CHOICES)} or factor=0.8",
-                param_hint="--compare",
-            )
-    return msgspec.structs.replace(options, **changes)
 
 
 def _compare(title: str, here: AuditResult, there: AuditResult) -> ReportComparison:

@@ -31,6 +31,8 @@ _COMMANDS: Final = {
     "agent": "Keep a node as planned while pods come and go.",
     "doctor": "What is wrong with a node, what tells so, and what helps.",
     "why": "Why a container was throttled, killed or evicted, and what prevents it.",
+    "size": "What containers should request, out of their history, and at which risk.",
+    "backtest": "What would have happened in the past under other settings.",
     "audit": "What Memory QoS would do to a whole cluster, and what is wrong today.",
     "rules": "What audit and doctor look for, and why.",
     "admit": "What limit ranges and quotas make of new pods.",

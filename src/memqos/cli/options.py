@@ -249,14 +249,15 @@ def collect_options(
     """Pass a command those of its options that `kind` has fields for as one `kind`, typed.
 
     `build` makes it where the fields are not the options as click parsed them. This decorator
-    stands next to the command: what declares options knows nothing of it.
+    stands next to the command: what declares options knows nothing of it. Of two, the lower one's
+    comes first.
     """
 
     def decorate(command: Callable[Concatenate[_S, ...], int]) -> Callable[..., int]:
         @wraps(command)
-        def run(**values: Any) -> int:
+        def run(*collected: msgspec.Struct, **values: Any) -> int:
             fields = {name: values.pop(name) for name in kind.__struct_fields__ if name in values}
-            return command((build or kind)(**fields), **values)
+            return command((build or kind)(**fields), *collected, **values)
 
         return run
 

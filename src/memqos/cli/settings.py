@@ -10,6 +10,7 @@ from memqos.cli.options import BytesType, parse_gates, release_options
 from memqos.errors import InputError
 from memqos.host.manifest_files import load_file
 from memqos.manifests.documents import decoding_error, find_document
+from memqos.release import Release
 from memqos.settings.facts import NodeFacts, RawKubeletConfig, facts_of_node, facts_of_snapshot
 from memqos.settings.resolver import NodeSettings, resolve
 from memqos.settings.settings import Placement, Policy, PolicyName, SettingsOptions
@@ -133,6 +134,26 @@ def check_settings_options(
         placement=placement or "containers",
         page_size=page_size,
     )
+
+
+def parse_compare(compare: str, options: SettingsArguments) -> SettingsArguments:
+    """The settings with what `release=1.37,policy=None,factor=0.8` changes."""
+    changes: dict[str, Any] = {}
+    for part in compare.split(","):
+        name, _, value = part.partition("=")
+        if name == "factor":
+            changes[name] = FactorType().convert(value, None, None)
+        elif name == "policy" and value in POLICY_CHOICES:
+            changes[name] = value
+        elif name == "release" and value:
+            Release.of(value)
+            changes[name] = value
+        else:
+            raise click.BadParameter(
+                f"{part!r}: write release=1.37, policy={'|'.join(POLICY_CHOICES)} or factor=0.8",
+                param_hint="--compare",
+            )
+    return msgspec.structs.replace(options, **changes)
 
 
 def with_cluster_defaults(

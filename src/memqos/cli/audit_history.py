@@ -1,0 +1,51 @@
+"""An audit with history: the pods and nodes of dumps against what was used."""
+
+from collections.abc import Sequence
+
+from memqos.cli.cluster_access import CLUSTER, LIVE_NODES, RUNNING_PODS, LiveCluster
+from memqos.cli.history_options import HistoryOptions, history_sources, read_table
+from memqos.cli.manifest_reader import ManifestReader
+from memqos.cluster.fit_demand import NodeInfo, node_info, occupies_node
+from memqos.errors import InputError
+from memqos.kube.node import Node
+from memqos.kube.pod import Pod
+from memqos.kube.shape import amounts_of
+from memqos.manifests.objects import Item
+from memqos.release import Release
+from memqos.size.recommendation import SizeOptions
+from memqos.size.savings import ClusterSavings, cluster_savings
+
+_KINDS = ("Node", "Pod", "LimitRange", "ResourceQuota", "Namespace")
+
+
+def audit_history(
+    files: Sequence[str], live: LiveCluster, options: HistoryOptions, release: Release
+) -> ClusterSavings:
+    """What the pods of dumps, or of the cluster, request beyond their need."""
+    table = read_table(history_sources(options, None), options.until, lambda _name: True)
+    reader = ManifestReader(live)
+    paths = [
+        path
+        for file in files
+        for path in ((LIVE_NODES, RUNNING_PODS) if file == CLUSTER else (file,))
+    ]
+    pods: list[Pod] = []
+    nodes: list[NodeInfo] = []
+    for item in reader.objects(paths, _KINDS):
+        try:
+            _count(item, pods, nodes)
+        except InputError as error:
+            reader.refuse(item.with_position(error))
+    return cluster_savings(pods, nodes, table, SizeOptions(), release)
+
+
+def _count(item: Item, pods: list[Pod], nodes: list[NodeInfo]) -> None:
+    if item.kind == "Pod":
+        pod = item.decode(Pod)
+        if occupies_node(pod):
+            pods.append(pod)
+    elif item.kind == "Node":
+        node = item.decode(Node)
+        amounts = node.status.allocatable or node.status.capacity or {}
+        allocatable = amounts_of(amounts, "status.allocatable")
+        nodes.append(node_info(node.metadata.name or "", allocatable, ()))

@@ -1,0 +1,207 @@
+"""The options that name histories, and the table they are read into."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from memqos.cli.cluster_access import LiveCluster
+from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.output import show_status
+from memqos.errors import InputError
+from memqos.host.record_files import RECORDS_FOLDER
+from memqos.size.consequences import workload_of
+from memqos.size.history import HistorySource, HistoryTable, SampleBatch, SeriesName
+from memqos.size.workloads import WorkloadManifest
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_STATUS_INTERVAL: Final = 0.2
+
+
+class TimeType(click.ParamType[float]):
+    """Seconds, since 1970 or since the start of a trace; or a date."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            try:
+                moment = datetime.fromisoformat(str(value))
+            except ValueError:
+                self.fail(f"{value!r} is neither seconds nor a date such as 2026-03-01", param, ctx)
+            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if seconds != seconds or abs(seconds) == float("inf"):
+            self.fail(f"{value!r} is not a time", param, ctx)
+        return seconds
+
+
+class HistoryOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `history_options`, as they were given."""
+
+    history: tuple[str, ...]
+    until: float | None
+    days: float
+    step: float
+    token_file: str | None
+    ca_file: str | None
+    client_cert: str | None
+    client_key: str | None
+
+
+def history_options(command: _F) -> _F:
+    """--history and what belongs to it."""
+    for option in (
+        click.option("--client-key", metavar="FILE", help="The key of --client-cert."),
+        click.option("--client-cert", metavar="FILE", help="A certificate for Prometheus."),
+        click.option("--ca-file", metavar="FILE", help="Who signed Prometheus's certificate."),
+        click.option("--token-file", metavar="FILE", help="A token for Prometheus."),
+        click.option(
+            "--step",
+            type=click.FloatRange(min=1),
+            default=300.0,
+            metavar="SECONDS",
+            help="Prometheus: seconds between two points; peaks between them count.  "
+            "[default: 300]",
+        ),
+        click.option(
+            "--days",
+            type=click.FloatRange(min=0, min_open=True, max=3650),
+            default=14.0,
+            help="Prometheus: how far to look back.  [default: 14]",
+        ),
+        click.option(
+            "--until", type=TimeType(), help="Use nothing after this time: seconds, or a date."
+        ),
+        click.option(
+            "--history",
+            multiple=True,
+            metavar="SOURCE",
+            help="A CSV file, a saved answer of Prometheus, its address, or a folder of an "
+            f"agent's records; may be repeated.  [default: {RECORDS_FOLDER}]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def history_sources(options: HistoryOptions, namespace: str | None) -> list[HistorySource]:
+    """The sources that the options name."""
+    from memqos.host.histories import history_at
+
+    names = options.history
+    if not names:
+        if not os.path.isdir(RECORDS_FOLDER):
+            raise click.UsageError("give --history: a file, a folder, or Prometheus's address")
+        names = (RECORDS_FOLDER,)
+    return [
+        _prometheus(name, options, namespace)
+        if name.startswith(("http://", "https://"))
+        else history_at(name)
+        for name in names
+    ]
+
+
+def _prometheus(url: str, options: HistoryOptions, namespace: str | None) -> HistorySource:
+    from memqos.host.prometheus import PrometheusAccess, PrometheusHistory
+
+    end = time.time() if options.until is None else options.until
+    access = PrometheusAccess(
+        url=url,
+        token_file=options.token_file,
+        ca_file=options.ca_file,
+        client_cert=options.client_cert,
+        client_key=options.client_key,
+    )
+    return PrometheusHistory(
+        access,
+        start=end - options.days * 86_400,
+        end=end,
+        step=options.step,
+        namespace=namespace,
+    )
+
+
+def read_batches(
+    sources: Sequence[HistorySource], matches: Callable[[SeriesName], bool]
+) -> Iterator[SampleBatch]:
+    """The samples of the series that match; at a terminal, with a line of progress."""
+    is_watched, shown, samples = sys.stderr.isatty(), 0.0, 0
+    try:
+        for source in sources:
+            for batch in source.batches():
+                samples += len(batch.times)
+                if is_watched and time.monotonic() - shown > _STATUS_INTERVAL:
+                    shown = time.monotonic()
+                    show_status(f"{samples:,} samples")
+                if matches(batch.name):
+                    yield batch
+    finally:
+        if is_watched:
+            show_status("")
+
+
+def read_table(
+    sources: Sequence[HistorySource],
+    until: float | None,
+    matches: Callable[[SeriesName], bool],
+) -> HistoryTable:
+    """The histories of the series that match; InputError where there is none."""
+    table = HistoryTable(until)
+    table.read(read_batches(sources, matches))
+    if not table.containers:
+        raise InputError("no series matches", hint="is the history of these pods, and -n right?")
+    return table
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What the arguments of a command name: manifests, and pods or workloads by name."""
+
+    manifests: tuple[WorkloadManifest, ...]
+    names: tuple[str, ...]
+    namespace: str | None
+    faults: int = 0
+
+    def matches(self, series: SeriesName) -> bool:
+        """Whether a series is selected."""
+        if self.namespace is not None and series.namespace != self.namespace:
+            return False
+        if self.manifests and any(each.covers(series) for each in self.manifests):
+            return True
+        if not self.names:
+            return not self.manifests
+        own = {series.text, series.pod, workload_of(series.pod)}
+        return any(name in own or name == f"{series.namespace}/{series.pod}" for name in self.names)
+
+
+def select_series(
+    arguments: Sequence[str], context: str | None, namespace: str | None
+) -> Selection:
+    """Files are manifests; other arguments are objects of a cluster with --context, else names."""
+    files = [each for each in arguments if each == "-" or os.path.exists(each)]
+    others = [each for each in arguments if each not in files]
+    live = LiveCluster(context, namespace)
+    if context is not None:
+        files, others = [*files, *others], []
+    for name in others:
+        if name.endswith((".yaml", ".yml", ".json")):
+            raise InputError("no such file or directory", file=name)
+    reader = ManifestReader(live)
+    manifests = []
+    for template, pod in reader.pods(files):
+        kind, _, name = template.label.partition("/")
+        manifests.append(WorkloadManifest(kind, name, template.namespace or namespace, pod))
+    return Selection(
+        tuple(manifests),
+        tuple(each.rpartition("/")[2] if each.count("/") == 1 else each for each in others),
+        namespace,
+        reader.faults,
+    )

@@ -1,0 +1,242 @@
+"""Recommended sizes, and what they save, as tables with reasons and as data."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from memqos.draw.text.table import table
+from memqos.plan.setting import FileValue
+from memqos.size.consequences import ContainerLevels, MemorySize
+from memqos.size.savings import ClusterSavings, WorkloadSavings
+from memqos.size.workloads import PodLevelSize, SizedContainer, SizedWorkload, SizeReport
+from memqos.units import format_bytes, pluralize
+
+_MAX_NAME: Final = 28
+"""Columns, of the 80 of a terminal."""
+_MAX_SAVINGS_NAME: Final = 34
+_MAX_ROWS: Final = 20
+
+
+def size_text(report: SizeReport, *, why: bool) -> Iterator[str]:
+    """A row for each container of a workload, the largest first."""
+    ordered = sorted(report.workloads, key=lambda each: -_limit_of(each))
+    rows = [["CONTAINER", "PODS", "REQUEST", "LIMIT", "PEAK", "MEAN", "RISK", "SURE"]]
+    rows += [_row(each) for each in ordered]
+    yield from table(rows)
+    for each in ordered if why else ():
+        yield ""
+        yield from _reasons(each)
+    if report.pods:
+        yield ""
+    for pod in report.pods:
+        yield (
+            f"pod {_pod_name(pod)}: its containers peak at different times: "
+            f"{_size_words(pod.size)} for the pod as a whole, "
+            f"{format_bytes(pod.of_containers)} for each on its own"
+        )
+    unsized = [each for each in ordered if each.size is None]
+    for each in unsized if not why else ():
+        yield ""
+        yield f"{_name(each)}: {each.deciding.recommendation.reasons[0]}"
+
+
+def _row(each: SizedWorkload) -> list[str]:
+    found, size = each.deciding.recommendation, each.size
+    name = _name(each)
+    if len(name) > _MAX_NAME:
+        name = "…" + name[1 - _MAX_NAME :]
+    if size is None or found.need is None or found.risk is None:
+        return [name, str(len(each.replicas)), *["–"] * 5, found.sureness]
+    return [
+        name,
+        str(len(each.replicas)),
+        _short(size.request),
+        _short(size.limit),
+        _short(int(found.need.peak)),
+        _short(int(found.mean)),
+        risk_text(found.risk),
+        found.sureness,
+    ]
+
+
+def _reasons(each: SizedWorkload) -> Iterator[str]:
+    deciding = each.deciding
+    found = deciding.recommendation
+    pod = found.name.pod
+    yield f"{_name(each)}" + (f", decided by {pod}" if len(each.replicas) > 1 else "")
+    if each.size is not None:
+        before = f" (now {_size_words(each.written)})" if each.written != MemorySize() else ""
+        yield f"  {_size_words(each.size)}{before}, by {found.decides}"
+    for reason in found.reasons:
+        yield f"    {reason}"
+    for line in _level_lines(deciding.levels):
+        yield f"  {line}"
+    if found.days_to_limit is not None and found.limit is not None:
+        yield f"  at this rate the limit is reached in {found.days_to_limit:.1f} days"
+    for note in found.notes:
+        yield f"  note: {note}"
+
+
+def _level_lines(levels: ContainerLevels | None) -> Iterator[str]:
+    if levels is None:
+        return
+    parts = [f"{levels.qos}"]
+    for file, value in _files(levels).items():
+        if value not in (None, 0):
+            parts.append(f"{file} {_value_text(file, value)}")
+    yield ", ".join(parts)
+
+
+def _files(levels: ContainerLevels) -> dict[str, FileValue]:
+    return {
+        "memory.min": levels.min,
+        "memory.low": levels.low,
+        "memory.high": levels.high,
+        "memory.max": levels.max,
+        "oom_score_adj": levels.oom_score_adj,
+    }
+
+
+def _value_text(file: str, value: FileValue) -> str:
+    if isinstance(value, int) and file.startswith("memory."):
+        return format_bytes(value)
+    return str(value)
+
+
+def size_data(report: SizeReport) -> dict[str, Any]:
+    """All of it for scripts."""
+    return {
+        "series": [_series_data(each) for each in report.containers],
+        "workloads": [_workload_data(each) for each in report.workloads],
+        "pods": [
+            {
+                "namespace": each.namespace,
+                "pod": each.pod,
+                "request": each.size.request,
+                "limit": each.size.limit,
+                "sum_of_containers": each.of_containers,
+            }
+            for each in report.pods
+        ],
+    }
+
+
+def _series_data(each: SizedContainer) -> dict[str, Any]:
+    found = each.recommendation
+    need = found.need
+    return {
+        "series": found.name.text,
+        "request": found.request,
+        "limit": found.limit,
+        "risk": found.risk,
+        "slack": found.slack,
+        "sure": found.sureness,
+        "decided_by": found.decides or None,
+        "samples": found.samples,
+        "days": None if need is None else round(need.days, 3),
+        "peak": None if need is None else int(need.peak),
+        "mean": None if need is None else int(found.mean),
+        "growth": None if need is None else need.growth,
+        "growth_per_day": None if need is None else int(need.slope),
+        "days_to_limit": found.days_to_limit,
+        "reasons": list(found.reasons),
+        "notes": list(found.notes),
+        "class": None if each.levels is None else each.levels.qos,
+        "files": {} if each.levels is None else _files(each.levels),
+    }
+
+
+def _workload_data(each: SizedWorkload) -> dict[str, Any]:
+    size = each.size or MemorySize()
+    return {
+        "namespace": each.namespace,
+        "workload": each.workload,
+        "container": each.container,
+        "pods": len(each.replicas),
+        "request": size.request,
+        "limit": size.limit,
+        "request_now": each.written.request,
+        "limit_now": each.written.limit,
+        "decided_by": each.deciding.recommendation.name.text,
+    }
+
+
+def risk_text(risk: float) -> str:
+    """A share of days."""
+    return f"{risk:.1%}" if risk >= 0.0005 else "<0.1%"
+
+
+def summary_line(report: SizeReport, sources: int) -> str:
+    """What was read and sized."""
+    sized = sum(each.recommendation.limit is not None for each in report.containers)
+    return (
+        f"{pluralize(len(report.containers), 'series', 'series')} out of "
+        f"{pluralize(sources, 'history', 'histories')}, {sized:,} sized"
+    )
+
+
+def _name(each: SizedWorkload) -> str:
+    parts = [each.namespace, each.workload, each.container]
+    return "/".join(part for part in parts if part)
+
+
+def _pod_name(pod: PodLevelSize) -> str:
+    return f"{pod.namespace}/{pod.pod}" if pod.namespace else pod.pod
+
+
+def _size_words(size: MemorySize) -> str:
+    return f"request {_short(size.request)}, limit {_short(size.limit)}"
+
+
+def _short(amount: int | None) -> str:
+    if amount is None:
+        return "none"
+    return format_bytes(round(amount / (1 << 20)) * (1 << 20) if amount >= 1 << 20 else amount)
+
+
+def _limit_of(each: SizedWorkload) -> int:
+    return 0 if each.size is None else each.size.limit or 0
+
+
+def savings_text(found: ClusterSavings) -> Iterator[str]:
+    """The workloads with most to gain, and the nodes that would be enough."""
+    over = [each for each in found.workloads if each.gain > 0]
+    under = [each for each in found.workloads if each.gain < 0]
+    total = sum(each.gain for each in over)
+    yield f"Requests against history: {format_bytes(total)} more than needed"
+    rows = [["CONTAINER", "PODS", "REQUESTS", "NEEDS", "GAIN", "RISK"]]
+    shown = [*over[:_MAX_ROWS], *reversed(under[-_MAX_ROWS:])]
+    yield from table([*rows, *map(_savings_row, shown)])
+    if len(shown) < len(found.workloads):
+        yield f"… {pluralize(len(found.workloads) - len(shown), 'more container')}"
+    if found.unsized:
+        yield f"{pluralize(found.unsized, 'container')} without enough history stay as they are"
+    yield _nodes_line(found)
+
+
+def _savings_row(each: WorkloadSavings) -> list[str]:
+    name = f"{each.namespace}/{each.workload}/{each.container}"
+    return [
+        name if len(name) <= _MAX_SAVINGS_NAME else "…" + name[1 - _MAX_SAVINGS_NAME :],
+        str(each.pods),
+        format_bytes(each.requested),
+        format_bytes(each.recommended),
+        format_bytes(each.gain),
+        risk_text(each.risk),
+    ]
+
+
+def _nodes_line(found: ClusterSavings) -> str:
+    if not found.nodes:
+        return "without Nodes in the dump it is not known how many would be enough"
+    caveat = "by resources alone, without taints, affinity and DaemonSets"
+    if found.nodes_then is None:
+        return f"the pods do not fit on {pluralize(found.nodes, 'node')} with these requests"
+    now = "more than there are" if found.nodes_now is None else str(found.nodes_now)
+    return f"fits on {found.nodes_then} instead of {now} of {found.nodes} nodes, {caveat}"
+
+
+def savings_data(found: ClusterSavings) -> dict[str, Any]:
+    """All of it for scripts."""
+    return msgspec.to_builtins(found)  # type: ignore[no-any-return]

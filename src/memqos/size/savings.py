@@ -1,0 +1,156 @@
+"""What a cluster requests beyond its need, by workload, and how many nodes would be enough."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from memqos.cluster.fit import resource_needs
+from memqos.cluster.fit_demand import NodeInfo, SchedulingDemand, scheduling_demand
+from memqos.kube.pod import Pod
+from memqos.kube.resources import CPU, MEMORY, whole
+from memqos.kube.shape import shape_of
+from memqos.release import Release
+from memqos.size.consequences import MemorySize, resized_pod, workload_of
+from memqos.size.history import HistoryTable
+from memqos.size.recommendation import Recommendation, SizeOptions, recommend
+
+
+class WorkloadSavings(msgspec.Struct, frozen=True, kw_only=True):
+    """One container of a workload, in all its running pods."""
+
+    namespace: str
+    workload: str
+    container: str
+    pods: int
+    requested: int
+    """Bytes that each pod requests on average."""
+    recommended: int
+    gain: int
+    """Bytes that all pods together would give back; below 0 where they request too little."""
+    risk: float
+
+
+class ClusterSavings(msgspec.Struct, frozen=True, kw_only=True):
+    """All workloads, the largest gain first, and the nodes that their pods take."""
+
+    workloads: tuple[WorkloadSavings, ...]
+    unsized: int
+    """Containers of which no history is known, or too little: these stay as they are."""
+    nodes: int
+    nodes_now: int | None
+    nodes_then: int | None
+    """Nodes that are enough with today's requests and with the recommended ones; None where the
+    pods do not fit."""
+
+
+def cluster_savings(
+    pods: Sequence[Pod],
+    nodes: Sequence[NodeInfo],
+    table: HistoryTable,
+    options: SizeOptions,
+    release: Release,
+) -> ClusterSavings:
+    """Compare what pods request with what their histories show; all replicas get the same."""
+    needs = _needs_of_workloads(table, options)
+    grouped: dict[tuple[str, str, str], list[int]] = {}
+    now, then = [], []
+    unsized = 0
+    for pod in pods:
+        namespace = pod.metadata.namespace or "default"
+        workload = workload_of(pod.metadata.name or "")
+        sizes: dict[str, MemorySize] = {}
+        shape = shape_of(pod, release)
+        for container, part in zip(pod.spec.containers or (), shape.containers, strict=True):
+            key = namespace, workload, container.name
+            if key not in needs:
+                unsized += 1
+                continue
+            sizes[container.name] = MemorySize(needs[key].request, needs[key].limit)
+            grouped.setdefault(key, []).append(whole(part.requests.get(MEMORY, 0)))
+        resized = resized_pod(pod, sizes)
+        now.append(scheduling_demand(pod, shape, release))
+        then.append(scheduling_demand(resized, shape_of(resized, release), release))
+    found = [_savings(key, requests, needs[key]) for key, requests in grouped.items()]
+    return ClusterSavings(
+        workloads=tuple(sorted(found, key=lambda each: -each.gain)),
+        unsized=unsized,
+        nodes=len(nodes),
+        nodes_now=nodes_needed(now, nodes, release),
+        nodes_then=nodes_needed(then, nodes, release),
+    )
+
+
+def nodes_needed(
+    demands: Iterable[SchedulingDemand], nodes: Sequence[NodeInfo], release: Release
+) -> int | None:
+    """How many of the nodes the pods fill, the largest first; None where they are too few.
+
+    By the scheduler's resource filter alone: taints, affinity and what must run on every node are
+    not looked at. Which pods are largest depends on the resource: the best of four orders counts.
+    """
+    needs = [dict(resource_needs(each, release)) for each in demands]
+    largest = {
+        resource: max(each.allocatable.get(resource, 0) for each in nodes) or 1
+        for resource in (MEMORY, CPU)
+        if nodes
+    }
+
+    def shares(need: dict[str, int]) -> list[float]:
+        return [need.get(resource, 0) / most for resource, most in largest.items()]
+
+    orders: tuple[Callable[[dict[str, int]], float], ...] = (
+        lambda need: -need.get(MEMORY, 0),
+        lambda need: -need.get(CPU, 0),
+        lambda need: -max(shares(need), default=0.0),
+        lambda need: -sum(shares(need)),
+    )
+    counts = [_first_fit(sorted(needs, key=order), nodes) for order in orders]
+    return min((count for count in counts if count is not None), default=None)
+
+
+def _first_fit(needs: Iterable[dict[str, int]], nodes: Sequence[NodeInfo]) -> int | None:
+    ordered = sorted(nodes, key=lambda each: -each.allocatable.get(MEMORY, 0))
+    free = [dict(each.allocatable) for each in ordered]
+    used = 0
+    for need in needs:
+        for index, node in enumerate(free):
+            if all(amount <= node.get(resource, 0) for resource, amount in need.items()):
+                for resource, amount in need.items():
+                    node[resource] = node.get(resource, 0) - amount
+                used = max(used, index + 1)
+                break
+        else:
+            return None
+    return used
+
+
+def _needs_of_workloads(
+    table: HistoryTable, options: SizeOptions
+) -> dict[tuple[str, str, str], Recommendation]:
+    found: dict[tuple[str, str, str], Recommendation] = {}
+    for history in table.containers.values():
+        name = history.name
+        recommended = recommend(history, options)
+        key = name.namespace, workload_of(name.pod), name.container
+        if recommended.request is None:
+            continue
+        if key not in found or (found[key].request or 0) < recommended.request:
+            found[key] = recommended
+    return found
+
+
+def _savings(
+    key: tuple[str, str, str], requests: Sequence[int], need: Recommendation
+) -> WorkloadSavings:
+    namespace, workload, container = key
+    recommended = need.request or 0
+    return WorkloadSavings(
+        namespace=namespace,
+        workload=workload,
+        container=container,
+        pods=len(requests),
+        requested=sum(requests) // len(requests),
+        recommended=recommended,
+        gain=sum(requests) - recommended * len(requests),
+        risk=need.risk or 0.0,
+    )

@@ -1,0 +1,411 @@
+"""`memqos size` and `memqos backtest` as a shell runs them: sources, bad input, whole screens."""
+
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from tests.commands import memqos
+
+MIB = 1 << 20
+HEADER = "series,t_seconds,usage_bytes\n"
+
+
+def rows(name: str, values: list[float], step: int = 300) -> str:
+    return "".join(f"{name},{index * step},{value}\n" for index, value in enumerate(values))
+
+
+@pytest.fixture
+def steady(tmp_path: Path) -> str:
+    file = tmp_path / "steady.csv"
+    file.write_text(HEADER + rows("shop/web-7d9cd48999-8jknx/app", [200.0 * MIB] * 900))
+    return str(file)
+
+
+WEB = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: app
+        image: web
+        resources: {requests: {memory: 1Gi}, limits: {memory: 2Gi}}
+"""
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> str:
+    file = tmp_path / "web.yaml"
+    file.write_text(WEB)
+    return str(file)
+
+
+def test_another_program_can_judge_it(steady: str) -> None:
+    done = memqos("size", "--history", steady, "--until", "86400", "--guaranteed", "-o", "json")
+    assert done.code == 0
+    (series,) = done.data["series"]
+    assert series["series"] == "shop/web-7d9cd48999-8jknx/app"
+    assert series["request"] == series["limit"]
+    assert series["samples"] == 289
+    assert 200 * MIB < series["request"] < 260 * MIB
+
+
+def test_the_screen_of_a_steady_container(steady: str) -> None:
+    done = memqos("size", "--history", steady, "--why", "--release", "1.37")
+    assert done.out.splitlines() == [
+        "1 series out of 1 history, 1 sized",
+        "",
+        "CONTAINER     PODS  REQUEST  LIMIT   PEAK   MEAN  RISK    SURE",
+        "shop/web/app     1    236Mi  236Mi  200Mi  200Mi  1.0%  medium",
+        "",
+        "shop/web/app",
+        "  request 236Mi, limit 236Mi, by working set",
+        "    peak 200Mi after 0.0 h",
+        "    + 36Mi margin for 3.1 days of history",
+        "  Burstable, memory.max 236Mi, oom_score_adj needs node",
+        "  note: a sample every 5 min hides shorter peaks",
+    ]
+
+
+def test_gzip_is_recognised(tmp_path: Path, steady: str) -> None:
+    packed = tmp_path / "steady.csv.gz"
+    packed.write_bytes(gzip.compress(Path(steady).read_bytes()))
+    plain, same = (
+        memqos("size", "--history", each, "-o", "json") for each in (steady, str(packed))
+    )
+    assert plain.data == same.data
+
+
+def test_limits_and_finer_peaks_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "fine.csv"
+    lines = [f"a,{index * 60},{100 * MIB},{400 * MIB},{150 * MIB}" for index in range(100)]
+    file.write_text("series,t_seconds,usage_bytes,limit_bytes,max_bytes\n" + "\n".join(lines))
+    (series,) = memqos("size", "--history", str(file), "-o", "json").data["series"]
+    assert series["peak"] == 150 * MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name,time\n", "the header lacks series and t_seconds and usage_bytes"),
+        ("", "the header lacks"),
+        (HEADER + "a,1,5\na,x,5\n", ":3: t_seconds 'x' is not a number"),
+        (HEADER + "a,1,5Mi\n", ":2: usage_bytes '5Mi' is not a number"),
+        (HEADER + "a,1\n", ":2: no usage_bytes"),
+        (HEADER, "no series matches"),
+        ('{"status":"error","error":"too many points"}', "Prometheus refused the query: too many"),
+        ('{"a":', "this is not JSON"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "broken.csv"
+    file.write_text(text)
+    done = memqos("size", "--history", str(file))
+    assert done.code == 1
+    assert message in done.err
+    assert not done.out
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path, steady: str) -> None:
+    file = tmp_path / "cut.csv.gz"
+    file.write_bytes(gzip.compress(Path(steady).read_bytes())[:-200])
+    done = memqos("size", "--history", str(file))
+    assert done.code == 1
+    assert "cannot be decompressed" in done.err
+
+
+def test_a_missing_history_is_wrong_usage_or_an_error(tmp_path: Path) -> None:
+    assert memqos("size").code == 64
+    assert "no such file" in memqos("size", "--history", str(tmp_path / "none")).err
+    assert "there is no history here" in memqos("size", "--history", str(tmp_path)).err
+    assert memqos("size", "--history", "x", "--risk", "0.1", "--slack", "0.1").code == 64
+
+
+def test_too_little_is_no_recommendation_with_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "one.csv"
+    file.write_text(HEADER + rows("a", [5.0 * MIB]))
+    done = memqos("size", "--history", str(file))
+    assert done.code == 0
+    assert "a: 1 sample: too few to tell a level from a moment" in done.out
+    (series,) = memqos("size", "--history", str(file), "-o", "json").data["series"]
+    assert (series["request"], series["limit"]) == (None, None)
+
+
+def test_a_patch_names_the_workload_and_its_container(steady: str, web: str) -> None:
+    done = memqos("size", web, "--history", steady, "-o", "patch")
+    assert done.out.splitlines() == [
+        "apiVersion: apps/v1",
+        "kind: Deployment",
+        "metadata:",
+        "  name: web",
+        "  namespace: shop",
+        "spec:",
+        "  template:",
+        "    spec:",
+        "      containers:",
+        "      - name: app",
+        "        resources:",
+        "          requests:",
+        "            memory: 236Mi",
+        "          limits:",
+        "            memory: 236Mi",
+    ]
+
+
+def test_an_autoscaler_stays_between_request_and_limit(steady: str, web: str) -> None:
+    done = memqos("size", web, "--history", steady, "-o", "vpa")
+    assert "kind: VerticalPodAutoscaler" in done.out
+    assert "    - containerName: app" in done.out
+    assert done.out.count("memory: 236Mi") == 2
+
+
+def test_a_kustomization_holds_the_patches(steady: str, web: str) -> None:
+    done = memqos("size", web, "--history", steady, "-o", "kustomize")
+    assert "kind: Kustomization" in done.out
+    assert done.out.count('"memory":"236Mi"') == 2
+
+
+def test_a_patch_for_a_workload_of_unknown_kind_is_refused(steady: str) -> None:
+    done = memqos("size", "--history", steady, "-o", "patch")
+    assert done.code == 1
+    assert "the kind of workload of shop/web is not known" in done.err
+
+
+def test_what_the_manifest_has_now_is_shown(steady: str, web: str) -> None:
+    done = memqos("size", web, "--history", steady, "--why")
+    assert "request 236Mi, limit 236Mi (now request 1024Mi, limit 2048Mi)" in done.out.replace(
+        "1Gi", "1024Mi"
+    ).replace("2Gi", "2048Mi")
+
+
+@pytest.mark.parametrize("name", ["web", "deployment/web", "web-7d9cd48999-8jknx"])
+def test_series_are_selected_by_pod_or_workload(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "two.csv"
+    file.write_text(
+        HEADER
+        + rows("shop/web-7d9cd48999-8jknx/app", [200.0 * MIB] * 50)
+        + rows("shop/db-0/app", [200.0 * MIB] * 50)
+    )
+    found = memqos("size", name, "--history", str(file), "-o", "json").data["series"]
+    assert [each["series"] for each in found] == ["shop/web-7d9cd48999-8jknx/app"]
+
+
+def test_the_picture_shows_the_history_and_the_limit(steady: str) -> None:
+    done = memqos("size", "--history", steady, "-o", "svg")
+    assert done.out.startswith("<svg")
+    assert "limit 236Mi" in done.out
+
+
+def test_the_flight_recorder_is_a_history() -> None:
+    done = memqos("size", "--history", "examples/records", "-o", "json")
+    by_name = {each["series"]: each for each in done.data["series"]}
+    assert by_name["shop/db-0/postgres"]["decided_by"] == "anonymous memory"
+    assert by_name["shop/api-1/api"]["decided_by"] == "working set"
+
+
+def test_dumps_of_pod_metrics_are_a_history(tmp_path: Path) -> None:
+    for minute in range(8):
+        item = {
+            "metadata": {"name": "web-0", "namespace": "shop"},
+            "timestamp": f"2026-03-02T10:0{minute}:00Z",
+            "containers": [{"name": "app", "usage": {"memory": f"{100 + minute}Mi"}}],
+        }
+        dump = {"kind": "PodMetricsList", "items": [item]}
+        (tmp_path / f"{minute}.json").write_text(json.dumps(dump))
+    (series,) = memqos("size", "--history", str(tmp_path), "-o", "json").data["series"]
+    assert (series["series"], series["samples"]) == ("shop/web-0/app", 8)
+    assert series["peak"] == 107 * MIB
+
+
+def matrix(values: list[list[Any]], **labels: str) -> dict[str, Any]:
+    return {"metric": labels, "values": values}
+
+
+SAVED = {
+    "status": "success",
+    "data": {
+        "resultType": "matrix",
+        "result": [
+            matrix(
+                [[60 * index, str(100 * MIB)] for index in range(50)] + [[3000, "NaN"]],
+                __name__="container_memory_working_set_bytes",
+                namespace="shop",
+                pod="web-0",
+                container="app",
+            ),
+            matrix([[0, "1"]], namespace="shop", pod="web-0", container="POD"),
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_saved_answer_of_prometheus_is_a_history(tmp_path: Path, indent: int | None) -> None:
+    file = tmp_path / "saved.json"
+    file.write_text(json.dumps(SAVED, indent=indent))
+    (series,) = memqos("size", "--history", str(file), "-o", "json").data["series"]
+    assert (series["series"], series["samples"]) == ("shop/web-0/app", 50)
+    assert any("1 sample: no amount of memory" in note for note in series["notes"])
+
+
+class Prometheus(BaseHTTPRequestHandler):
+    """Answers range queries of usage with 100 MiB, and refuses too many points as Prometheus."""
+
+    asked: list[dict[str, str]]
+
+    def do_GET(self) -> None:
+        query = {key: each[0] for key, each in parse_qs(urlsplit(self.path).query).items()}
+        self.asked.append(query)
+        start, end, step = (float(query[key]) for key in ("start", "end", "step"))
+        points = int((end - start) // step) + 1
+        result = []
+        if "working_set" in query["query"]:
+            values = [[start + index * step, str(100 * MIB)] for index in range(points)]
+            result = [matrix(values, namespace="shop", pod="web-0", container="app")]
+        answer = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+        if points > 11_000:
+            answer = {"status": "error", "error": "exceeded maximum resolution of 11,000 points"}
+        body = json.dumps(answer).encode()
+        self.send_response(400 if points > 11_000 else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def prometheus() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    asked: list[dict[str, str]] = []
+    handler = type("Handler", (Prometheus,), {"asked": asked})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_prometheus_is_asked_in_parts_it_accepts() -> None:
+    with prometheus() as (url, asked):
+        done = memqos(
+            "size", "-n", "shop", "--history", url, "--days", "2", "--step", "5",
+            "--until", "1772445600", "-o", "json",
+        )  # fmt: skip
+    (series,) = done.data["series"]
+    assert series["samples"] == 2 * 86_400 // 5 + 1
+    usage = [each for each in asked if "working_set" in each["query"]]
+    assert len(usage) > 3
+    assert all('namespace="shop"' in each["query"] for each in asked)
+    assert not any("earlier than the one before" in note for note in series["notes"])
+
+
+def test_credentials_are_never_sent_without_tls(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    done = memqos("size", "--history", "http://127.0.0.1:1", "--token-file", str(token))
+    assert done.code == 1
+    assert "credentials are never sent without TLS" in done.err
+    assert "secret" not in done.err
+
+
+def test_a_server_that_does_not_answer_is_named() -> None:
+    done = memqos("size", "--history", "http://127.0.0.1:1")
+    assert done.code == 1
+    assert "http://127.0.0.1:1: " in done.err
+
+
+def test_the_screen_of_a_backtest(tmp_path: Path) -> None:
+    file = tmp_path / "usage.csv"
+    values = [100.0, 195.0, 195.0, 100.0, 300.0, 100.0]
+    file.write_text(HEADER + rows("shop/web-0/app", [each * MIB for each in values]))
+    done = memqos(
+        "backtest", "--history", str(file), "--request", "100Mi", "--limit", "200Mi", "--why",
+        "--compare", "factor=0.5", "--release", "1.36",
+    )  # fmt: skip
+    assert done.out.splitlines() == [
+        "note: MemoryQoS is alpha and off by default in 1.36: shown as if it were on",
+        "",
+        "Kubernetes 1.36 · policy None · factor 0.9",
+        "CONTAINER        HIGH    MAX  THROTTLED  DAYS  PROTECTED  KILLED",
+        "shop/web-0/app  190Mi  200Mi      33.3%   1/1          –       1",
+        "1 container-day: throttled on 1, killed on 1 (1 kill)",
+        "  shop/web-0/app killed after 0.3 h, for 5 min, at 300Mi",
+        "  shop/web-0/app throttled after 0.1 h, for 10 min, at 195Mi",
+        "",
+        "Kubernetes 1.36 · policy None · factor 0.5",
+        "CONTAINER        HIGH    MAX  THROTTLED  DAYS  PROTECTED  KILLED",
+        "shop/web-0/app  150Mi  200Mi      33.3%   1/1          –       1",
+        "1 container-day: throttled on 1, killed on 1 (1 kill)",
+        "  shop/web-0/app killed after 0.3 h, for 5 min, at 300Mi",
+        "  shop/web-0/app throttled after 0.1 h, for 10 min, at 195Mi",
+        "",
+        "Kubernetes 1.36 · policy None · factor 0.5 against Kubernetes 1.36 · policy None · "
+        "factor 0.9: throttled 0 s longer, +0 kills",
+    ]
+
+
+def test_a_backtest_takes_sizes_out_of_the_manifest(steady: str, web: str) -> None:
+    done = memqos(
+        "backtest", web, "--history", steady, "--policy", "TieredReservation", "-o", "json"
+    )
+    (series,) = done.data["series"]
+    (result,) = series["results"]
+    assert result["memory.max"] == 2048 * MIB
+    assert result["protected_bytes"] == 1024 * MIB
+    assert result["protected_seconds"] == result["seconds"]
+
+
+def test_a_backtest_without_sizes_says_what_to_give(steady: str) -> None:
+    done = memqos("backtest", "--history", steady)
+    assert done.code == 1
+    assert "give a manifest, or --request and --limit" in done.err
+
+
+def test_a_backtest_page_needs_nothing_else(steady: str, web: str) -> None:
+    done = memqos("backtest", web, "--history", steady, "--limit", "1Gi", "-o", "html")
+    assert done.out.startswith("<!doctype html>")
+    assert "<script" not in done.out
+    assert "src=" not in done.out
+
+
+def test_names_are_never_markup(tmp_path: Path) -> None:
+    file = tmp_path / "evil.csv"
+    file.write_text(HEADER + rows("ns/<script>x/\x1b[31m", [200.0 * MIB] * 50))
+    for arguments in (("size", "-o", "svg"), ("backtest", "--limit", "1Gi", "-o", "html")):
+        out = memqos(arguments[0], "--history", str(file), *arguments[1:]).out
+        assert "<script>x" not in out
+        assert "\x1b" not in out
+
+
+def test_an_audit_with_history_says_what_is_requested_beyond_need(tmp_path: Path) -> None:
+    file = tmp_path / "usage.csv"
+    names = ("shop/db-0/postgres", "shop/db-1/postgres")
+    file.write_text(HEADER + "".join(rows(name, [50.0 * MIB] * 900) for name in names))
+    dump = "examples/cluster/dump.json"
+    shown = memqos("audit", dump, "--history", str(file)).out.splitlines()
+    start = shown.index("Requests against history: 8038Mi more than needed")
+    assert shown[start + 1 :] == [
+        "CONTAINER         PODS  REQUESTS  NEEDS    GAIN  RISK",
+        "shop/db/postgres     2       4Gi   77Mi  8038Mi  1.0%",
+        "13 containers without enough history stay as they are",
+        "fits on 2 instead of 2 of 3 nodes, by resources alone, without taints, affinity and "
+        "DaemonSets",
+    ]
+    data = memqos("audit", dump, "--history", str(file), "-o", "json").data
+    assert data["savings"]["workloads"][0]["gain"] == 8038 * MIB
+    assert memqos("audit", dump, "--history", str(file), "-o", "html").code == 64
