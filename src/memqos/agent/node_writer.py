@@ -18,6 +18,7 @@ from memqos.converge.apply import apply
 from memqos.converge.cgroup_writer import CgroupWriter
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal, open_journal, read_journal
+from memqos.converge.records import NEW_CGROUP, IntentRecord, OwnerRecord, OwnerState
 from memqos.converge.rollback import RollbackResult, check_undo_entries, is_restorable, rollback
 from memqos.converge.steps import StaleStep, WriteResult, WriteStep
 from memqos.converge.undo import UndoEntries, UndoEntry
@@ -247,7 +248,7 @@ class NodeWriter:
             return
         unsettled = set()
         for (path, cgroup), owner_state in journal.owner_states.items():
-            if self.fs.identity(path) is None:
+            if self.fs.identity(path) is None and cgroup != NEW_CGROUP:
                 if not is_restorable(path, self._reserved):
                     unsettled.add((path, cgroup))
                     continue
@@ -255,12 +256,11 @@ class NodeWriter:
                     self._driver.restore_owner(path, owner_state, list(owner_state.values))
                 except (MemqosError, OSError):
                     unsettled.add((path, cgroup))
+        # Not a list: what is recorded for the runtime meanwhile is looked at, too.
         journal.keep_only(
-            [
-                entry
-                for entry in journal.undo_entries.values()
-                if entry.cgroup_key in unsettled or self.fs.identity(entry.path) == entry.cgroup
-            ]
+            entry
+            for entry in journal.undo_entries.values()
+            if entry.cgroup_key in unsettled or self.fs.identity(entry.path) == entry.cgroup
         )
 
     def _renew_instance(self, results: Sequence[WriteResult]) -> None:
