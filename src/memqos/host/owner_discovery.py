@@ -20,6 +20,7 @@ SOCKETS: Final[dict[RuntimeName, tuple[str, ...]]] = {
     ),
     "cri-o": ("/run/crio/crio.sock",),
 }
+NRI_SOCKET: Final = "/var/run/nri/nri.sock"
 _MOUNTS: Final = "/proc/self/mountinfo"
 _CONNECT_SECONDS: Final = 2.0
 

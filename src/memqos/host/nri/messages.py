@@ -33,7 +33,10 @@ CONTAINER: Final[Message] = {
     "name": ProtoField(3, "text"),
     "linux": ProtoField(11, {"resources": ProtoField(3, _RESOURCES)}),
 }
-REGISTER: Final[Message] = {"plugin_name": ProtoField(1, "text"), "plugin_idx": ProtoField(2, "text")}
+REGISTER: Final[Message] = {
+    "plugin_name": ProtoField(1, "text"),
+    "plugin_idx": ProtoField(2, "text"),
+}
 CONFIGURE: Final[Message] = {
     "runtime_name": ProtoField(2, "text"),
     "runtime_version": ProtoField(3, "text"),
@@ -89,7 +92,9 @@ class NriContainer(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the kubelet: at creation only from NRI 0.10 on, in an update always."""
 
 
-def container_in(values: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> NriContainer:
+def container_in(
+    values: Mapping[str, Any], resources: Mapping[str, Any] | None = None
+) -> NriContainer:
     """The container that an event is about; an update has resources of its own."""
     container = values.get("container", {})
     if resources is None:

@@ -1,10 +1,11 @@
-"""Two byte streams over one unix socket, each of ttrpc messages (containerd/nri, pkg/net/multiplex).
+"""Two byte streams over one unix socket: NRI's multiplexing (containerd/nri, pkg/net/multiplex).
 
 A frame is the number of a stream, a length and the payload. There is no handshake.
 """
 
 import socket
 import threading
+from contextlib import suppress
 from struct import Struct
 from typing import Final
 
@@ -53,10 +54,8 @@ class Mux:
 
     def hang_up(self) -> None:
         """End the connection, whichever thread is waiting for it."""
-        try:
+        with suppress(OSError):  # the other side may have been first
             self._connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the other side was first
         self._connection.close()
 
     def _read(self, length: int) -> bytes:

@@ -1,4 +1,4 @@
-"""One connection of a plugin to a runtime: registration, the runtime's calls, and unsolicited updates.
+"""One connection of a plugin to a runtime: registration, the runtime's calls, updates of its own.
 
 A runtime fails the creation of a container on an error, and waits for a slow answer while it
 creates no other container. So every call is answered at once, and never with an error.
@@ -27,9 +27,13 @@ from memqos.host.nri.ttrpc import (
 )
 from memqos.host.protowire import MalformedMessage, decode_message, encode_message
 
-NRI_SOCKET: Final = "/var/run/nri/nri.sock"
+_CONNECT_SECONDS: Final = 2.0
 SUBSCRIBED: Final = ("CreateContainer", "StartContainer", "UpdateContainer", "StopContainer")
 """Each costs a round trip a container."""
+
+
+AcceptResponse = Callable[[Response | None], None]
+"""Takes the answer to a call; None where the connection has ended."""
 
 
 class NriHandler(Protocol):
@@ -59,8 +63,10 @@ class NriConnection:
 
     def __init__(self, path: str, name: str, index: str, handler: NriHandler) -> None:
         connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_CONNECT_SECONDS)
         try:
             connection.connect(path)
+            connection.settimeout(None)
         except OSError as error:
             connection.close()
             raise ConnectionEnded(f"{path}: {error.strerror}") from None
@@ -69,7 +75,7 @@ class NriConnection:
         self._index = index
         self._handler = handler
         self._call = -1
-        self._waiting: dict[int, Callable[[Response], None]] = {}
+        self._waiting: dict[int, AcceptResponse] = {}
         self._calling = threading.Lock()
         self._pods: dict[str, str] = {}
         self._containers: list[Mapping[str, Any]] = []
@@ -100,9 +106,9 @@ class NriConnection:
         Never from within a handler: the runtime answers only after the call that it waits for.
         """
         done = threading.Event()
-        answers: list[Response] = []
+        answers: list[Response | None] = []
 
-        def accept(response: Response) -> None:
+        def accept(response: Response | None) -> None:
             answers.append(response)
             done.set()
 
@@ -112,9 +118,12 @@ class NriConnection:
             raise Unreachable(f"the runtime takes no updates over NRI: {error}") from None
         if not done.wait(timeout):
             raise Unreachable("the runtime does not answer to an update over NRI in time")
-        failed = decode_message(messages.UPDATES_ANSWER, answers[0].payload).get("failed")
-        if answers[0].code or failed:
-            raise UpdateRefused(answers[0].message or "the update of a container has failed")
+        [response] = answers
+        if response is None:
+            raise Unreachable("the runtime has hung up during an update over NRI")
+        failed = decode_message(messages.UPDATES_ANSWER, response.payload).get("failed")
+        if response.code or failed:
+            raise UpdateRefused(response.message or "the update of a container has failed")
 
     def hang_up(self) -> None:
         """End the connection; whoever waits for an answer gets none."""
@@ -122,9 +131,9 @@ class NriConnection:
         with self._calling:
             waiting, self._waiting = self._waiting, {}
         for accept in waiting.values():
-            accept(Response(b"", 14, "the connection has ended"))
+            accept(None)
 
-    def _start_call(self, method: str, payload: bytes, accept: Callable[[Response], None]) -> None:
+    def _start_call(self, method: str, payload: bytes, accept: AcceptResponse) -> None:
         with self._calling:
             self._call += 2
             call = self._call
@@ -132,8 +141,8 @@ class NriConnection:
         request = Request(messages.RUNTIME, method, payload)
         self._mux.send(RUNTIME_SERVICE, encode_request(call, request))
 
-    def _check_registration(self, response: Response) -> None:
-        if response.code:
+    def _check_registration(self, response: Response | None) -> None:
+        if response is not None and response.code:
             raise ConnectionEnded(f"the runtime refuses the plugin: {response.message}")
 
     def _accept(self, stream: int, message: TtrpcMessage) -> None:

@@ -1,4 +1,4 @@
-"""Calls and answers on a stream of bytes: ttrpc (containerd/ttrpc, PROTOCOL.md), unary calls only."""
+"""Unary calls and their answers on a stream of bytes (containerd/ttrpc, PROTOCOL.md)."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -76,9 +76,8 @@ class MessageReader:
 
 def encode_request(call: int, request: Request) -> bytes:
     """A request as it is sent."""
-    values = {"service": request.service, "method": request.method, "payload": request.payload}
-    if request.timeout is not None:
-        values["timeout_nano"] = int(request.timeout * 1e9)
+    values = request._asdict()
+    values["timeout_nano"] = int((values.pop("timeout") or 0) * 1e9)
     return _encode(REQUEST, call, encode_message(_REQUEST_FIELDS, values))
 
 
