@@ -181,7 +181,7 @@ class Agent:
         configuration, fs = self._reader.configuration, self._reader.fs
         if configuration.nri == "off":
             return
-        from memqos.agent.nri import NriPlugin
+        from memqos.agent.nri import WRITE_SECONDS, NriPlugin, NriRuntime
 
         plugin = self._nri = NriPlugin(
             configuration.nri_socket,
@@ -191,6 +191,7 @@ class Agent:
             own_cgroup=self._reader.read_own_cgroup(),
             log=self._log,
         )
+        self._writer.set_nri(NriRuntime(plugin, WRITE_SECONDS), lambda: plugin.runtime is not None)
         plugin.on_connected = self._notifier(loop, WatchEvent("missed"))
         plugin.on_unknown = self._notifier(loop, WatchEvent("pods"))
         plugin.start()

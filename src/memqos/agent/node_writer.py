@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -33,6 +33,9 @@ from memqos.plan.changes import Change
 from memqos.plan.cpuset import MEMS
 from memqos.plan.names import container_of, inner, names_of
 from memqos.plan.tree import reserved_paths
+
+if TYPE_CHECKING:
+    from memqos.converge.cri_driver import RuntimeClient
 
 _TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped may still take effect, and others wait."""
@@ -78,6 +81,7 @@ class NodeWriter:
         self.journal_fault: str | None = None
         """Why the journal lacks outcomes; rollback can do without them."""
         self._given_driver = driver
+        self._has_nri: Callable[[], bool] = lambda: False
         self._reserved: frozenset[str] = frozenset()
         """Every reserved cgroup that the kubelet's configuration has named since the start."""
         self._open = ExitStack()
@@ -243,10 +247,15 @@ class NodeWriter:
 
     # Owners.
 
+    def set_nri(self, runtime: "RuntimeClient", is_connected: Callable[[], bool]) -> None:
+        """From now on this process is a plugin of a runtime, which comes and goes."""
+        self._writer.nri, self._has_nri = runtime, is_connected
+
     def rediscover_owners(self) -> str | None:
         """Find out who owns the cgroups now: runtimes come and go. Why one is missing."""
         owners, why = self.discover_owners()
-        self._writer.set_owners(owners)
+        has_nri = self._has_nri() and not owners.is_copy and not owners.is_direct
+        self._writer.set_owners(msgspec.structs.replace(owners, has_nri=has_nri))
         return why
 
     def discover_owners(self) -> tuple[OwnerEndpoints, str | None]:

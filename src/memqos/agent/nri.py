@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from memqos.agent.core.creation import ContainerValues, values_at_creation, values_at_resize
 from memqos.agent.core.pod_intent import IntentPlanner
@@ -20,15 +20,20 @@ from memqos.errors import Unreachable
 from memqos.host.lock import FolderLock, Locked
 from memqos.host.nri.messages import NriContainer, RuntimeInfo
 from memqos.host.nri.mux import ConnectionEnded
-from memqos.host.nri.plugin import NriConnection
+from memqos.host.nri.plugin import NriConnection, UpdateRefused
 from memqos.plan.changes import magnitude
 from memqos.plan.names import RuntimeName, container_of, outer
+
+if TYPE_CHECKING:
+    from memqos.host.cri import StoredResources
 
 PLUGIN_NAME: Final = "memqos"
 PLUGIN_INDEX: Final = "90"
 """Two digits: the order in which a runtime calls its plugins."""
 _RECONNECT: Final = 1.0
 """Seconds between two attempts to connect."""
+WRITE_SECONDS: Final = 5.0
+"""How long the runtime may take for an update."""
 _REFUSALS: Final = 2
 """So many creations in a row that end without a start are another plugin's doing."""
 
@@ -41,6 +46,28 @@ class RuntimeJournal(Protocol):
     def record_resize(self, container: ContainerValues) -> None: ...
 
     def forget_creations(self, is_expected: Callable[[str], bool]) -> None: ...
+
+
+class NriRuntime:
+    """The runtime that a plugin is connected to, for those who write values."""
+
+    def __init__(self, plugin: "NriPlugin", timeout: float) -> None:
+        self._plugin = plugin
+        self._timeout = timeout
+
+    def read_resources(self, container: str) -> "StoredResources":
+        """Nothing: plugins are not shown what a runtime has stored of unified values."""
+        from memqos.host.cri import StoredResources
+
+        return StoredResources()
+
+    def update(self, container: str, unified: Mapping[str, str], cpuset_mems: str = "") -> None:
+        from memqos.host.grpc import GrpcError
+
+        try:
+            self._plugin.update_containers({container: unified}, self._timeout)
+        except UpdateRefused as error:
+            raise GrpcError("2", str(error)) from None
 
 
 class NriPlugin:

@@ -38,6 +38,8 @@ class OwnerEndpoints(msgspec.Struct, frozen=True):
     """The socket of the system bus."""
     sockets: dict[RuntimeName, str] = {}
     """The sockets of container runtimes."""
+    has_nri: bool = False
+    """Whether the agent of this machine is connected to its runtime as an NRI plugin."""
 
 
 def discover_owners(
