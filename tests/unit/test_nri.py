@@ -13,6 +13,7 @@ from memqos.errors import Unreachable
 from memqos.host.nri.messages import NriContainer, RuntimeInfo
 from memqos.host.nri.mux import ConnectionEnded
 from memqos.host.nri.plugin import NriConnection
+from memqos.host.owner_discovery import read_nri
 
 
 class Handler:
@@ -217,6 +218,18 @@ def test_values_are_updated_unasked(runtime: FakeNriRuntime) -> None:
     plugin.hang_up()
     with pytest.raises(Unreachable):
         plugin.connection.update_containers({"a": {"memory.low": "1"}}, timeout=60)
+
+
+def test_the_socket_is_looked_at_and_its_plugins_are_counted(runtime: FakeNriRuntime) -> None:
+    runtime.socket.chmod(0o755)
+    runtime.socket.parent.chmod(0o700)
+    plugins = [Connected(runtime, "10", name).wait_until_listed() for name in ("p", "q")]
+    found = read_nri(str(runtime.socket))
+    assert (found.mode, found.folder_mode, found.connections) == (0o755, 0o700, 2)
+    for plugin in plugins:
+        plugin.hang_up()
+    missing = runtime.socket.with_name("none.sock")
+    assert read_nri(str(missing)).mode is None
 
 
 def test_a_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
