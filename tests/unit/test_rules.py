@@ -18,9 +18,9 @@ LISTED = """
     node/full node/limits namespace/no-limit-range namespace/quota machine/cgroup-v2 machine/kernel
     machine/runtime machine/nri machine/swap machine/psi machine/recursive-protection
     tree/memory-controller tree/driver tree/memory-min tree/stale agent/unmanaged agent/left-alone
-    agent/manages agent/pending tree/differs throttling/livelock throttling/unreclaimable throttling/now
-    throttling/before protection/lost-min protection/lost-low protection/unasked-min
-    protection/unasked-low protection/unknown plan/refused plan/terms plan/pods plan/unresolved
+    agent/manages agent/pending tree/differs throttling/livelock throttling/unreclaimable
+    throttling/now throttling/before protection/lost-min protection/lost-low
+    protection/unasked-min protection/unasked-low protection/unknown plan/refused plan/terms plan/pods plan/unresolved
     plan/unnamed numa/pod-level
 """.split()  # noqa: SIM905
 SOURCES = sorted((ROOT / "src" / "memqos").rglob("*.py"))
