@@ -195,6 +195,16 @@ def test_an_agent_killed_before_it_saw_the_container_leaves_a_journal_of_it(
     assert bed.node.read(path, HIGH) == "max"
 
 
+def test_a_container_that_ends_before_it_is_seen_leaves_nothing_to_restore(
+    bed: PluginNode,
+) -> None:
+    pod = bed.announce(a_pod("u1"))
+    bed.create(pod)
+    bed.start(pod)
+    bed.runtime.stop_container("u1a")
+    assert not [key for key in bed.node.writer.undo_entries if key[2] == NEW_CGROUP]
+
+
 def test_without_a_journal_nothing_is_set(bed: PluginNode, monkeypatch: pytest.MonkeyPatch) -> None:
     pod = bed.announce(a_pod("u1"))
 

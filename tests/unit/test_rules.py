@@ -20,8 +20,8 @@ LISTED = """
     tree/memory-controller tree/driver tree/memory-min tree/stale agent/unmanaged agent/left-alone
     agent/manages agent/pending tree/differs throttling/livelock throttling/unreclaimable
     throttling/now throttling/before protection/lost-min protection/lost-low
-    protection/unasked-min protection/unasked-low protection/unknown plan/refused plan/terms plan/pods plan/unresolved
-    plan/unnamed numa/pod-level
+    protection/unasked-min protection/unasked-low protection/unknown plan/refused plan/terms
+    plan/pods plan/unresolved plan/unnamed numa/pod-level
 """.split()  # noqa: SIM905
 SOURCES = sorted((ROOT / "src" / "memqos").rglob("*.py"))
 IDS = {*RULES, *RULES_BY_ID}

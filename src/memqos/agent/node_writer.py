@@ -344,11 +344,14 @@ class NodeWriter:
                     self._driver.restore_owner(path, owner_state, list(owner_state.values))
                 except (MemqosError, OSError):
                     unsettled.add((path, cgroup))
-        # Not a list: what is recorded for the runtime meanwhile is looked at, too.
-        journal.keep_only(
-            entry
+        removed = {
+            entry.key
             for entry in journal.undo_entries.values()
-            if entry.cgroup_key in unsettled or self.fs.identity(entry.path) == entry.cgroup
+            if entry.cgroup_key not in unsettled and self.fs.identity(entry.path) != entry.cgroup
+        }
+        # Not a list: it holds what is recorded for the runtime meanwhile, too.
+        journal.keep_only(
+            entry for entry in journal.undo_entries.values() if entry.key not in removed
         )
 
     def _renew_instance(self, results: Sequence[WriteResult]) -> None:

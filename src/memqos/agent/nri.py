@@ -22,7 +22,7 @@ from memqos.host.nri.messages import NriContainer, RuntimeInfo
 from memqos.host.nri.mux import ConnectionEnded
 from memqos.host.nri.plugin import NriConnection, UpdateRefused
 from memqos.plan.changes import magnitude
-from memqos.plan.names import RuntimeName, container_of, outer
+from memqos.plan.names import RuntimeName, container_of
 
 if TYPE_CHECKING:
     from memqos.host.cri import StoredResources
@@ -98,8 +98,8 @@ class NriPlugin:
         self.runtime: RuntimeInfo | None = None
         """The runtime that is connected."""
         self._connection: NriConnection | None = None
-        self._unstarted: dict[str, str] = {}
-        """Container → cgroup, of those that got values and have not started."""
+        self._unstarted: set[str] = set()
+        """Containers that got values and have not started."""
         self._refusals = 0
         self._planner: IntentPlanner | None = None
         self._problem: str | None = None
@@ -171,7 +171,7 @@ class NriPlugin:
 
     def synchronize(self, containers: list[NriContainer]) -> None:
         self._problem = None
-        self._unstarted, self._refusals = {}, 0
+        self._unstarted, self._refusals = set(), 0
         existing = {each.id for each in containers}
         self._journal.forget_creations(lambda path: _container_id(path) in existing)
         runtime = self.runtime
@@ -189,7 +189,7 @@ class NriPlugin:
         answer = self._judge(found)
         if found is not None and answer == "set":
             self._journal.record_creation(found)
-            self._unstarted[container.id] = found.path
+            self._unstarted.add(container.id)
         elif answer == "unknown":
             self.on_unknown()
         return self._finish(found, answer, start)
@@ -216,17 +216,18 @@ class NriPlugin:
         return self._finish(found, answer, start)
 
     def note_started(self, container: str) -> None:
-        if self._unstarted.pop(container, None) is not None:
+        if container in self._unstarted:
+            self._unstarted.discard(container)
             self._refusals = 0
 
     def note_stopped(self, container: str) -> None:
         """A creation ends so, too, where two plugins set one value."""
-        path = self._unstarted.pop(container, None)
-        if path is None:
+        # Its cgroup was never made, or has come and gone between two looks.
+        self._journal.forget_creations(lambda path: _container_id(path) != container)
+        if container not in self._unstarted:
             return
+        self._unstarted.discard(container)
         self._refusals += 1
-        expected = frozenset(self._unstarted.values())
-        self._journal.forget_creations(lambda each: outer(each) in expected)
         if self._refusals == _REFUSALS:
             self._log.log(
                 "warning",

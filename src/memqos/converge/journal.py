@@ -168,26 +168,27 @@ class Journal:
     def discard_new(self, is_expected: Callable[[str], bool], timeout: float) -> None:
         """Forget cgroups that were to be made, but for those, by path, that still are."""
         with self._exclusive(timeout):
-            self._copy_entries()
-            for key in self._new_keys():
-                if not is_expected(key[0]):
-                    self.discard_entry(key)
+            dropped = [key for key in self._new_keys() if not is_expected(key[0])]
+            if dropped:
+                self._copy_entries()
+            for key in dropped:
+                self.discard_entry(key)
 
     def bind_new(self, identity: Callable[[str], int | None]) -> None:
         """Cgroups that runtimes have made since are known by their inodes from now on."""
+        # Looked at before the lock is taken: a runtime may be waiting for it.
+        inodes = {key: identity(key[0]) for key in self._new_keys()}
+        scopes = {key[0] for key, inode in inodes.items() if inode is not None}
         with self._lock:
-            made: dict[FileKey, int] = {}
-            for key in self._new_keys():
-                inode = identity(key[0])
-                if inode is not None:
-                    made[key] = inode
-                elif key[0] != outer(key[0]) and identity(outer(key[0])) is not None:
-                    self.discard_entry(key)  # only crun makes a cgroup within a scope
+            known = {key: inode for key, inode in inodes.items() if key in self.undo_entries}
+            made = {key: inode for key, inode in known.items() if inode is not None}
             if made:
                 self.record_intents(self._bound_records(made))
-            for key in made:
-                self.discard_entry(key)
-                self.owner_states.pop((key[0], NEW_CGROUP), None)
+            for key in known:
+                # Only crun makes a cgroup within a scope.
+                if key in made or outer(key[0]) in scopes:
+                    self.discard_entry(key)
+                    self.owner_states.pop((key[0], NEW_CGROUP), None)
 
     def _bound_records(self, made: dict[FileKey, int]) -> Iterator[OwnerRecord | IntentRecord]:
         for path, inode in {(key[0], inode) for key, inode in made.items()}:

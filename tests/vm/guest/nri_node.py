@@ -72,14 +72,14 @@ class NriNode(Agent):
     def known_pods(self) -> set[str]:
         return {pod["pod"].partition("/")[2] for pod in self.state()["pods"]}
 
-    def run(self, pod: RunningPod) -> Path:
-        """Start its container, whose first command writes down what it has."""
-        command = ("/bin/sh", "-c", FIRST_COMMAND, pod.uid)
-        return pod.container("main", command, {"/out": self.out}, memory_limit_in_bytes=LIMIT)
+    def run(self, pod: RunningPod, name: str = "main") -> Path:
+        """Start a container, whose first command writes down what it has."""
+        command = ("/bin/sh", "-c", FIRST_COMMAND, f"{pod.uid}-{name}")
+        return pod.container(name, command, {"/out": self.out}, memory_limit_in_bytes=LIMIT)
 
-    def first_values(self, pod: RunningPod) -> tuple[str, ...]:
-        """What the first command of its container has found."""
-        found = self.out / pod.uid
+    def first_values(self, pod: RunningPod, name: str = "main") -> tuple[str, ...]:
+        """What the first command of a container has found."""
+        found = self.out / f"{pod.uid}-{name}"
         eventually("it has run", lambda: found.exists() and len(found.read_text().split()) == 2)
         return tuple(found.read_text().split())
 
