@@ -48,10 +48,18 @@ class RuntimeJournal(Protocol):
     def forget_creations(self, is_expected: Callable[[str], bool]) -> None: ...
 
 
+class ContainerUpdater(Protocol):
+    """A plugin that may be connected."""
+
+    def update_containers(
+        self, updates: Mapping[str, Mapping[str, str]], timeout: float
+    ) -> None: ...
+
+
 class NriRuntime:
     """The runtime that a plugin is connected to, for those who write values."""
 
-    def __init__(self, plugin: "NriPlugin", timeout: float) -> None:
+    def __init__(self, plugin: ContainerUpdater, timeout: float) -> None:
         self._plugin = plugin
         self._timeout = timeout
 

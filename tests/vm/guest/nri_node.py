@@ -90,17 +90,18 @@ class NriNode(Agent):
 
 
 class OtherPlugin:
-    """A plugin of somebody else's: it sets memory.high of every container, too."""
+    """A plugin beside the agent, which gives every new container the same values."""
 
-    def __init__(self) -> None:
+    def __init__(self, **values: str) -> None:
+        self.values = {f"memory.{file}": value for file, value in values.items()}
         self.is_listed = False
-        self._connection = NriConnection(NRI_SOCKET, "other", "20", self)
+        self.connection = NriConnection(NRI_SOCKET, "other", "20", self)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         eventually("it is in the list", lambda: self.is_listed)
 
     def close(self) -> None:
-        self._connection.hang_up()
+        self.connection.hang_up()
         self._thread.join()
 
     def configure(self, runtime: RuntimeInfo) -> None: ...
@@ -109,7 +110,7 @@ class OtherPlugin:
         self.is_listed = True
 
     def create(self, container: NriContainer) -> Mapping[str, str]:
-        return {HIGH: str(40 * MI)}
+        return self.values
 
     def update(self, container: NriContainer) -> Mapping[str, str]:
         return {}
@@ -122,7 +123,7 @@ class OtherPlugin:
 
     def _serve(self) -> None:
         try:
-            self._connection.serve()
+            self.connection.serve()
         except ConnectionEnded:
             return
 

@@ -96,7 +96,7 @@ def test_a_killed_agent_leaves_a_journal_of_what_the_runtime_set(node: NriNode) 
 def test_another_plugin_that_sets_memory_high_fails_two_creations_and_no_more(
     node: NriNode,
 ) -> None:
-    other, pod = OtherPlugin(), node.pod("contested")
+    other, pod = OtherPlugin(high=str(40 * MI)), node.pod("contested")
     for _ in range(2):
         with pytest.raises(GrpcError, match="both tried to set"):
             node.run(pod)

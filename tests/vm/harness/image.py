@@ -22,6 +22,7 @@ PROJECT = HERE.parents[2]
 
 GUEST_PACKAGES = (
     "usr-is-merged",
+    "mount",
     "systemd-sysv",
     "dbus",
     "python3",
