@@ -49,7 +49,7 @@ def report() -> Iterator[str]:
     sys.addaudithook(_count_opens)
     for size in SIZES:
         yield from _counts(size)
-        with _Node(size) as node, _Child(node) as child:
+        with AgentNode(size) as node, AgentProcess(node) as child:
             yield _growth(child)
             if size == PODS:
                 yield _steady(child)
@@ -57,13 +57,13 @@ def report() -> Iterator[str]:
                 yield _repair(node)
 
 
-class _Node:
+class AgentNode:
     """A folder with a tree of pods of two containers each, and their manifests."""
 
     def __init__(self, pods: int) -> None:
         self.pods = pods
 
-    def __enter__(self) -> "_Node":
+    def __enter__(self) -> "AgentNode":
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self._folder = tempfile.TemporaryDirectory(prefix="memqos-bench-", dir=memory)
         self.folder = Path(self._folder.name)
@@ -94,15 +94,16 @@ class _Node:
             os.rename(f"{self.bed.kernel.root}/staged", f"{self.bed.kernel.root}{path}")
 
 
-class _Child:
+class AgentProcess:
     """The agent in a process of its own."""
 
-    def __init__(self, node: _Node) -> None:
+    def __init__(self, node: AgentNode, *options: str) -> None:
         self.pods = node.pods
         self._folder = node.folder
+        self._options = options
 
-    def __enter__(self) -> "_Child":
-        command = [sys.executable, os.path.abspath(__file__), str(self._folder)]
+    def __enter__(self) -> "AgentProcess":
+        command = [sys.executable, os.path.abspath(__file__), str(self._folder), *self._options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         for line in self.process.stderr:
@@ -139,14 +140,16 @@ class _Child:
         return int(text.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
 
 
-def serve(folder: Path) -> None:
-    """The agent, on the fake tree of a folder."""
+def serve(folder: Path, nri_socket: str | None = None) -> None:
+    """The agent, on the fake tree of a folder, perhaps as an NRI plugin."""
+    more = {} if nri_socket is None else {"nri": "on", "nri_socket": nri_socket}
     bed = SteppedNode(
         folder,
         pods=PodSourceConfig(files=(str(folder / "manifests"),)),
         listen="127.0.0.1:0",
         state_socket=str(folder / "state.sock"),
         jitter=0.1,
+        **more,
     )
     bed.reader.source = agent_pod_source(bed.configuration.pods)
 
@@ -175,7 +178,7 @@ def serve(folder: Path) -> None:
     asyncio.run(run())
 
 
-def _steady(child: _Child) -> str:
+def _steady(child: AgentProcess) -> str:
     """Averaged over two minutes with two resyncs and a scrape every thirty seconds."""
     time.sleep(SETTLING)
     child.get("/metrics")
@@ -191,7 +194,7 @@ def _steady(child: _Child) -> str:
     )
 
 
-def _growth(child: _Child, times: int = 5) -> str:
+def _growth(child: AgentProcess, times: int = 5) -> str:
     child.get("/metrics")
     before = child.cpu
     for _ in range(times):
@@ -200,7 +203,7 @@ def _growth(child: _Child, times: int = 5) -> str:
     return f"{child.pods} pods: {scrape * 1000:.0f} ms a scrape, {child.resident:.0f} MB resident"
 
 
-def _latency(node: _Node) -> str:
+def _latency(node: AgentNode) -> str:
     """From the creation of a container's cgroup to its memory.high, one pod at a time."""
     pods = [node.manifest(f"n{number}") for number in range(NEW_PODS)]
     for pod in pods:
@@ -217,7 +220,7 @@ def _latency(node: _Node) -> str:
     return f"from cgroup to values, {NEW_PODS} pods beside {PODS}: {_percentiles(times)}"
 
 
-def _repair(node: _Node) -> str:
+def _repair(node: AgentNode) -> str:
     """From a resize that removes memory.high until it is restored, one pod at a time."""
     times = []
     for number in range(RESIZES):
@@ -249,7 +252,7 @@ def _count_opens(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _counts(pods: int) -> Iterator[str]:
     """Opened files and writes of a converged resync and of one pod's start."""
-    with _Node(pods) as node:
+    with AgentNode(pods) as node:
         bed = SteppedNode(node.folder)
         bed.pods.manifests = {f"p{number}": node.manifest(f"p{number}") for number in range(pods)}
         bed.wait(10)
@@ -275,4 +278,4 @@ def _counted(bed: SteppedNode, writes: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]), *sys.argv[2:])

@@ -19,6 +19,7 @@ BENCHES = (
     "webhook_attacks",
     "crash",
     "agent",
+    "nri",
     "recorder",
     "sampler",
     "audit",

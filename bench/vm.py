@@ -3,6 +3,7 @@
     python bench/vm.py guard [RUNS [FACTOR…]]
     python bench/vm.py published [RUNS [FACTOR…]]
     python bench/vm.py protection [RUNS]
+    python bench/vm.py nri [PAIRS]
 
 Boots the machines of tests/vm, which takes minutes. Counters and outcomes mean what they say;
 seconds are those of an emulated machine, and only comparable with each other.
@@ -36,7 +37,10 @@ def main() -> None:
     """Print the tables named on the command line."""
     what, runs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
     factors = [float(word) for word in sys.argv[3:]] or FACTORS.get(what, ())
-    rows = protection(runs) if what == "protection" else guard(what, runs, factors)
+    if what == "nri":
+        rows = nri(max(runs, 32))
+    else:
+        rows = protection(runs) if what == "protection" else guard(what, runs, factors)
     for line in rows:
         print(line, flush=True)
 
@@ -102,9 +106,25 @@ def protection(runs: int) -> Iterator[str]:
             )
 
 
+def nri(pairs: int) -> Iterator[str]:
+    """Containers whose first command lacks its values, and what their creation takes."""
+    topology = Topology(
+        suite="forky",
+        nodes=(1536,),
+        init="systemd",
+        seconds_in_all=5400,
+        kernel_arguments=(f"bench.pairs={pairs}",),
+    )
+    [found] = figures("tests/vm/guest/bench_nri.py", topology)
+    yield f"containers without their values at their first instruction: {found['without_values']}"
+    yield f"  of {found['creations']}"
+    apart, plugged = median(found["apart"]), median(found["plugged"])
+    yield f"create and start, medians of {pairs} pairs in turns: ratio {plugged / apart:.3f}"
+
+
 def figures(module: str, topology: Topology) -> list[Figures]:
     """What the machine has printed."""
-    image = images.built() or images.image()
+    image = images.image(topology.suite)
     with tempfile.TemporaryDirectory() as folder:
         outcome = run(Job((module,), topology, image, payload(Path(folder))), Path(folder))
     lines = [line for line in outcome.output.splitlines() if line.startswith("FIGURES ")]

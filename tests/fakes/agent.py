@@ -22,7 +22,7 @@ from memqos.agent.node_reader import NodeReader, new_kubelet_executor
 from memqos.agent.node_writer import NodeWriter
 from memqos.agent.reconcile import build_reconciler, note_kubelet_reply, reconfigure, run_pass
 from memqos.agent.sampler import Sampler
-from memqos.agent.state import AgentStatus, AgentView, EventCounts
+from memqos.agent.state import AgentStatus, AgentView, EventCounts, NriView
 from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.pod_sources import PodSource
 from memqos.converge.rollback import RollbackResult
@@ -357,6 +357,7 @@ def view_of(
     *,
     counters: Mapping[str, CgroupCounters] | None = None,
     events: EventCounts | None = None,
+    nri: NriView | None = None,
     **status: Any,
 ) -> AgentView:
     """What an agent would publish of a node now."""
@@ -367,6 +368,7 @@ def view_of(
         counters=counters or {},
         sampler=None if sampler is None else sampler.view(),
         events=events,
+        nri=nri,
     )
 
 

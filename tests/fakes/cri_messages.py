@@ -1,16 +1,8 @@
 """The messages of the CRI that memqos speaks, as Google's own library reads and writes them."""
 
-from typing import Any
+from tests.fakes.protobuf import Messages, message_classes
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-_FIELD = descriptor_pb2.FieldDescriptorProto
-_KINDS = {
-    "string": _FIELD.TYPE_STRING,
-    "int64": _FIELD.TYPE_INT64,
-    "bool": _FIELD.TYPE_BOOL,
-}
-_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
+_MESSAGES: Messages = {
     "LinuxContainerResources": {
         "cpu_period": (1, "int64"),
         "memory_limit_in_bytes": (4, "int64"),
@@ -41,42 +33,5 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "ContainerStatusResponse": {"status": (1, "ContainerStatus"), "info": (2, "map")},
 }
 
-
-def _file() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="memqos_tests_cri.proto", package="runtime.v1", syntax="proto3"
-    )
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind) in fields.items():
-            _add(message, field, number, kind)
-    return file
-
-
-def _add(message: Any, name: str, number: int, kind: str) -> None:
-    field = message.field.add(name=name, number=number, label=_FIELD.LABEL_OPTIONAL)
-    if kind in _KINDS:
-        field.type = _KINDS[kind]
-        return
-    field.type = _FIELD.TYPE_MESSAGE
-    field.type_name = f".runtime.v1.{kind.removeprefix('many ')}"
-    if kind.startswith("many "):
-        field.label = _FIELD.LABEL_REPEATED
-    if kind == "map":
-        entry = message.nested_type.add(name=f"{name.capitalize()}Entry")
-        entry.options.map_entry = True
-        for index, part in enumerate(("key", "value"), start=1):
-            entry.field.add(
-                name=part, number=index, type=_FIELD.TYPE_STRING, label=_FIELD.LABEL_OPTIONAL
-            )
-        field.label = _FIELD.LABEL_REPEATED
-        field.type_name = f".runtime.v1.{message.name}.{entry.name}"
-
-
-_pool = descriptor_pool.DescriptorPool()
-_pool.Add(_file())
-
-
-def message(name: str) -> Any:
-    """The class of a message."""
-    return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"runtime.v1.{name}"))
+message = message_classes("runtime.v1", _MESSAGES)
+"""The class of a message, by its name."""

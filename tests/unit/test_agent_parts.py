@@ -25,7 +25,7 @@ from memqos.agent.kernel_counters import CgroupCounters, CounterSchedule, pressu
 from memqos.agent.metric_catalogue import ALL_METRICS
 from memqos.agent.metrics import metric_families
 from memqos.agent.sampler import Sampler
-from memqos.agent.state import AgentView, EventCounts, agent_state
+from memqos.agent.state import AgentView, EventCounts, NriView, agent_state
 from memqos.agent.watches import FolderWatches, WatchEvent
 from memqos.converge.pod_sources import CachedFilePods
 from memqos.converge.rollback import rollback
@@ -349,6 +349,13 @@ class TestWhatItTells:
                 container: CgroupCounters(5, {"high": 7, "oom": 0}, {"some": 1.5, "full": 0.5})
             },
             events=EventCounts(0, 0),
+            nri=NriView(
+                runtime="containerd 2.1.9",
+                problem=None,
+                is_contested=False,
+                answers={"set": 1},
+                slowest_answer=0.001,
+            ),
             resynced=1.7e9,
         )
 

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from memqos.agent.core.reservations import PodReservations, level_cgroups
 from memqos.converge.node_plan import PlanOptions, plan_observation
 from memqos.converge.observation import observe_snapshot
-from memqos.findings.facts import NodeFacts, PlanFacts, SecondReading
+from memqos.findings.facts import NodeFacts, NriFacts, PlanFacts, SecondReading
 from memqos.findings.finding import Finding
 from memqos.findings.node import judge_node
 from memqos.kernel.machine import Machine
+from memqos.manifests.agent_state import AgentState, NriState
 from memqos.manifests.snapshot import read_snapshot
 from memqos.plan.changes import compare
 from memqos.plan.names import cgroup_names
@@ -498,3 +499,58 @@ def test_what_a_node_without_pods_is_not_held_against_is_said() -> None:
 def test_the_worst_comes_first() -> None:
     node = facts({}, replace(SOUND, pressure={}, kernel="5.4.0"))
     assert [finding.severity for finding in judge_node(node)] == ["error", "info"]
+
+
+NRI = NriFacts(socket="/var/run/nri/nri.sock", mode=0o755, folder_mode=0o700, connections=1)
+
+
+def nri_finding(nri: NriFacts | None, plugin: NriState | None = None, runtime: str = "") -> Finding:
+    machine = replace(SOUND, runtime=runtime or SOUND.runtime)
+    agent = AgentState(
+        version="1", mode="enforce", release="1.38", policy="None", nri=plugin or NriState()
+    )
+    found = [
+        each
+        for each in judge_node(replace(facts(machine=machine), nri=nri, agent=agent))
+        if each.rule == "machine/nri"
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_how_nri_is_turned_on_is_told_for_each_runtime() -> None:
+    off = NriFacts(socket=NRI.socket)
+    assert "disable = false" in nri_finding(off).fix
+    assert "enable_nri = true" in nri_finding(off, runtime="cri-o 1.28.0").fix
+    too_old = replace(facts(machine=replace(SOUND, runtime="containerd 1.6.20")), nri=off)
+    assert "machine/nri" not in {each.rule for each in judge_node(too_old)}
+
+
+def test_nri_that_nobody_uses_or_that_the_agent_cannot_use_is_shown() -> None:
+    assert nri_finding(NRI).fix == "set nri: on in the agent's configuration"
+    waiting = nri_finding(NRI, NriState(mode="on", problem="another memqos is connected"))
+    assert "the agent: not connected: another memqos is connected" in waiting.evidence
+    connected = nri_finding(
+        replace(NRI, connections=2, installed=("10-other",)),
+        NriState(mode="on", runtime="containerd 2.1.9"),
+    )
+    assert connected.severity == "info"
+    assert connected.evidence == (
+        "containerd 1.7.1; socket 0755 in a folder 0700",
+        "plugins connected: 2",
+        "started by the runtime: 10-other",
+        "the agent: connected",
+    )
+
+
+def test_an_nri_socket_that_anybody_may_connect_to_is_a_warning() -> None:
+    assert nri_finding(replace(NRI, mode=0o777)).severity == "info"
+    found = nri_finding(replace(NRI, mode=0o777, folder_mode=0o755))
+    assert (found.severity, found.fix) == ("warning", "chmod 0700 /var/run/nri")
+
+
+def test_a_plugin_that_sets_the_same_values_is_a_warning() -> None:
+    contested = NriState(mode="on", runtime="containerd 2.1.9", contested=True)
+    found = nri_finding(NRI, contested)
+    assert found.severity == "warning"
+    assert "another NRI plugin" in found.what

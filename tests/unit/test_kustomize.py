@@ -19,6 +19,7 @@ from tests.overlays import pod_specs, rendered
 
 from memqos.agent.configuration.sources import load_configuration
 from memqos.findings.policy import policy_from_document
+from memqos.host.owner_discovery import NRI_SOCKET
 from memqos.manifests.documents import Document, read_documents
 from memqos.plan.names import Driver, cgroup_names
 
@@ -111,7 +112,17 @@ def test_components_are_added_to_the_agent(everything: Path) -> None:
     (spec,) = pod_specs(objects)
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     mounts = {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
-    assert {"bus", "runtime"} <= volumes.keys() == mounts
+    assert {"bus", "runtime", "nri"} <= volumes.keys() == mounts
+
+
+def test_the_runtime_s_plugin_is_never_there_twice(everything: Path) -> None:
+    (agent,) = [each for each in rendered(everything) if each["kind"] == "DaemonSet"]
+    assert agent["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
+    container = agent["spec"]["template"]["spec"]["containers"][0]
+    assert {"name": "MEMQOS_NRI", "value": "on"} in container["env"]
+    # The folder, not the socket: a runtime that is restarted makes another one.
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "nri"]
+    assert f"{mount['mountPath']}/nri.sock" == NRI_SOCKET
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

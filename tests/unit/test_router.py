@@ -23,6 +23,7 @@ FOLDER = "/kubepods/burstable/pod1"
 BARE = f"{FOLDER}/abc"
 ALL = OwnerEndpoints(systemd="/run/systemd", bus="/bus", sockets={"containerd": "/cri"})
 NO_RUNTIME = OwnerEndpoints(systemd="/run/systemd", bus="/bus")
+OVER_NRI = OwnerEndpoints(systemd="/run/systemd", bus="/bus", has_nri=True)
 NO_BUS = OwnerEndpoints(systemd="/run/systemd")
 
 
@@ -59,6 +60,9 @@ def change(
         (SCOPE, "container", NO_RUNTIME, "systemd", "a unit of systemd's"),
         (BARE, "container", NO_RUNTIME, "direct", "no runtime answers"),
         (INNER, "container", NO_RUNTIME, "direct", "no runtime answers"),
+        (BARE, "container", OVER_NRI, "nri", "its CRI socket is not in reach"),
+        (INNER, "container", OVER_NRI, "nri", "crun keeps them in a cgroup of its own"),
+        (SLICE, "pod", OVER_NRI, "systemd", "a unit of systemd's"),
         (SLICE, "pod", NO_BUS, "direct", "the bus does not answer: a reload takes it back"),
         (SLICE, "pod", OwnerEndpoints(), "direct", "systemd does not run here"),
         (SLICE, "pod", OwnerEndpoints(is_copy=True), "direct", "nobody owns"),

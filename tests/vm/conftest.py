@@ -1,5 +1,6 @@
 """Machines for the tests of this folder, where they can be had."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,20 +9,31 @@ from tests.vm.harness import image as images
 from tests.vm.harness import tools
 from tests.vm.harness.image import Image
 from tests.vm.harness.payload import payload as make_payload
+from tests.vm.harness.topology import Suite
 
 collect_ignore = ["guest"]
 """Those tests are collected in the machine."""
 
 
 @pytest.fixture(scope="session")
-def image() -> Image:
-    if obstacle := tools.obstacle_to_booting():
-        pytest.skip(obstacle)
-    if ready := images.built():
-        return ready
-    if obstacle := tools.obstacle_to_building(images.cache()):
-        pytest.skip(obstacle)
-    return images.image()
+def image_of() -> Callable[[Suite], Image]:
+    """What a machine of a suite boots from; the test is skipped where there is none to be had."""
+
+    def find_image(suite: Suite) -> Image:
+        if obstacle := tools.obstacle_to_booting():
+            pytest.skip(obstacle)
+        if ready := images.built(suite):
+            return ready
+        if obstacle := tools.obstacle_to_building(images.cache()):
+            pytest.skip(obstacle)
+        return images.image(suite)
+
+    return find_image
+
+
+@pytest.fixture(scope="session")
+def image(image_of: Callable[[Suite], Image]) -> Image:
+    return image_of("bookworm")
 
 
 @pytest.fixture(scope="session")
@@ -42,4 +54,4 @@ def deployed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the machines: they take longest, and run beside the other tests."""
-    items.sort(key=lambda item: "image" not in getattr(item, "fixturenames", ()))
+    items.sort(key=lambda item: "image_of" not in getattr(item, "fixturenames", ()))

@@ -15,7 +15,7 @@ from tests.vm.harness.image import PROJECT, Image
 from tests.vm.harness.initrd import initrd
 from tests.vm.harness.junit import Case, cases
 from tests.vm.harness.machine import VM, Job, Outcome
-from tests.vm.harness.topology import Topology
+from tests.vm.harness.topology import Suite, Topology
 
 
 def module(folder: Path, text: str) -> Path:
@@ -201,7 +201,7 @@ def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     """A cache of its own, and a build that only leaves a trace."""
     made: list[Path] = []
 
-    def build(folder: Path) -> Path:
+    def build(folder: Path, suite: Suite) -> Path:
         made.append(folder)
         kept = folder / "image"
         kept.mkdir()
@@ -220,9 +220,9 @@ def test_two_who_ask_for_the_image_at_once_get_the_same_one(
     asking: list[None] = []
     build = images._build
 
-    def build_when_both_ask(folder: Path) -> Path:
+    def build_when_both_ask(folder: Path, suite: Suite) -> Path:
         eventually("the other asks, too", lambda: len(asking) == 2)
-        return build(folder)
+        return build(folder, suite)
 
     def ask() -> None:
         asking.append(None)
@@ -242,7 +242,7 @@ def test_two_who_ask_for_the_image_at_once_get_the_same_one(
 def test_a_build_that_fails_leaves_nothing_that_passes_for_an_image(
     builds: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(folder: Path) -> Path:
+    def fail(folder: Path, suite: Suite) -> Path:
         (folder / "image").mkdir()
         raise RuntimeError
 
@@ -255,7 +255,8 @@ def test_a_build_that_fails_leaves_nothing_that_passes_for_an_image(
 
 
 def test_images_of_old_recipes_and_killed_builds_are_removed(builds: list[Path]) -> None:
-    for name in ("old-1", "old-2", "old-3", "building-killed"):
+    old = [f"old-{each}" for each in range(images.KEPT_IMAGES)]
+    for name in (*old, "building-killed"):
         (images.cache() / name / "image").mkdir(parents=True)
     images.image()
     left = [path for path in images.cache().iterdir() if path.is_dir()]
@@ -299,7 +300,7 @@ def test_a_machine_does_not_outlive_tests_that_are_killed(
 from pathlib import PosixPath
 from tests.vm.harness.image import Image
 from tests.vm.harness.machine import VM, Job
-from tests.vm.harness.topology import Topology
+from tests.vm.harness.topology import Suite, Topology
 with VM(Job(("tests/vm/guest",), Topology(), {image!r}, {payload!r}), {tmp_path!r}) as machine:
     print("started", flush=True)
     machine.outcome()

@@ -1,5 +1,6 @@
 """The modules in tests/vm/guest, each run by a real kernel."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from tests.vm.harness.declared import shared
 from tests.vm.harness.image import PROJECT, Image
 from tests.vm.harness.junit import cases
 from tests.vm.harness.machine import Job, run
-from tests.vm.harness.topology import Topology
+from tests.vm.harness.topology import Suite, Topology
 
 MODULES = sorted(Path(__file__).parent.glob("guest/test_*.py"))
 
@@ -22,14 +23,14 @@ MODULES = sorted(Path(__file__).parent.glob("guest/test_*.py"))
 def test_a_real_kernel_agrees(
     modules: list[Path],
     topology: Topology,
-    image: Image,
+    image_of: Callable[[Suite], Image],
     request: pytest.FixtureRequest,
     tmp_path: Path,
     subtests: pytest.Subtests,
 ) -> None:
     paths = tuple(str(module.relative_to(PROJECT)) for module in modules)
     payload: Path = request.getfixturevalue("deployed" if topology.deployment else "payload")
-    job = Job(paths, topology, image, payload)
+    job = Job(paths, topology, image_of(topology.suite), payload)
     outcome = run(job, tmp_path)
     found = cases(outcome.junit)
     for case in found:

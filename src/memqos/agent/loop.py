@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -30,9 +30,13 @@ from memqos.converge.rollback import refusal
 from memqos.converge.steps import FAILED
 from memqos.errors import JournalError, MemqosError
 from memqos.host.sd_notify import ServiceNotifier
+from memqos.plan.changes import magnitude
 from memqos.serve.endpoints import monitoring_routes, parse_listen_address, state_route
 from memqos.serve.exposition import Family
 from memqos.serve.http import listen, listen_on_socket
+
+if TYPE_CHECKING:
+    from memqos.agent.nri import NriPlugin
 
 _GATHER: Final = 0.02
 """Seconds in which events are collected after the first: cgroups are made in bursts."""
@@ -45,6 +49,8 @@ _NEEDS_RESTART: Final = (
     "log_format",
     "guard",
     "recorder",
+    "nri",
+    "nri_socket",
 )
 """Fields of the configuration that take a restart to change."""
 
@@ -79,6 +85,7 @@ class Agent:
         """The worker's alone while a turn runs: everybody else reads `view`."""
         self._status = AgentStatus(version=version, passed_at=now, reloaded=time.time())
         self._counters: dict[str, CgroupCounters] = {}
+        self._nri: NriPlugin | None = None
         self.view = self._new_view()
         """The agent at the end of the last turn. It never changes; each turn sets another."""
         self._watches = FolderWatches(reader.fs.root, self._manifests())
@@ -105,6 +112,8 @@ class Agent:
             stack.callback(self._watches.close)
             stack.callback(loop.remove_reader, self._watches.fileno())
             self._follow_sources(loop, stack)
+            self._start_nri(loop)
+            stack.callback(self._stop_nri)
             self._handle_signals(loop, stack)
             self._start_watchdog(stack)
             while not self._stopping:
@@ -114,6 +123,8 @@ class Agent:
                     await loop.run_in_executor(worker, self._turn, events)
                     self._after_turn()
             self._service.notify(STOPPING=1, STATUS="stopping")
+            # Before values are put back: from now on nothing is set that would have to be.
+            self._stop_nri()
             return await loop.run_in_executor(worker, self._shut_down)
 
     # In the event loop.
@@ -154,15 +165,41 @@ class Agent:
     def _follow_sources(self, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:
         """Have the threads of sources wake the loop."""
 
-        def notify(event: WatchEvent) -> Callable[[], object]:
-            return partial(loop.call_soon_threadsafe, self._note_watch_event, event)
-
         def ignore() -> None:
             self._reader.on_pods = self._reader.on_answer = ignore_notification
 
-        self._reader.on_pods = notify(WatchEvent("pods"))
-        self._reader.on_answer = notify(WatchEvent("answer"))
+        self._reader.on_pods = self._notifier(loop, WatchEvent("pods"))
+        self._reader.on_answer = self._notifier(loop, WatchEvent("answer"))
         stack.callback(ignore)
+
+    def _notifier(self, loop: asyncio.AbstractEventLoop, event: WatchEvent) -> Callable[[], object]:
+        """For other threads to call."""
+        return partial(loop.call_soon_threadsafe, self._note_watch_event, event)
+
+    def _start_nri(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Become a plugin of the runtime; its thread reads views, and wakes the loop."""
+        configuration, fs = self._reader.configuration, self._reader.fs
+        if configuration.nri == "off":
+            return
+        from memqos.agent.nri import WRITE_SECONDS, NriPlugin, NriRuntime
+
+        plugin = self._nri = NriPlugin(
+            configuration.nri_socket,
+            view=lambda: self.view.node,
+            journal=self._writer,
+            read_usage=lambda path: magnitude(fs.read(path, "memory.current") or "0"),
+            own_cgroup=self._reader.read_own_cgroup(),
+            log=self._log,
+        )
+        self._writer.set_nri(NriRuntime(plugin, WRITE_SECONDS), lambda: plugin.runtime is not None)
+        plugin.on_connected = self._notifier(loop, WatchEvent("missed"))
+        plugin.on_unknown = self._notifier(loop, WatchEvent("pods"))
+        plugin.start()
+
+    def _stop_nri(self) -> None:
+        plugin, self._nri = self._nri, None
+        if plugin is not None:
+            plugin.stop()
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:
         handlers = {
@@ -283,6 +320,7 @@ class Agent:
             counters=self._counters,
             sampler=None if self._sampler is None else self._sampler.view(),
             events=None if poster is None else EventCounts(poster.sent, poster.dropped),
+            nri=None if self._nri is None else self._nri.view(),
         )
 
     def _set_status(self, **changed: Any) -> None:

@@ -192,6 +192,25 @@ EVENTS_DROPPED: Final = Metric(
     (),
     "Events on pods that were too many, or could not be sent.",
 )
+NRI_CONNECTED: Final = Metric(
+    "memqos_nri_connected",
+    "gauge",
+    (),
+    "1 where the agent is connected to the runtime as an NRI plugin; only with nri: on.",
+)
+NRI_ANSWERS: Final = Metric(
+    "memqos_nri_containers_total",
+    "counter",
+    ("answer",),
+    "Containers created or resized over NRI, by what they were given: set, unchanged, unknown, "
+    "observed, withheld or failed.",
+)
+NRI_SLOWEST: Final = Metric(
+    "memqos_nri_slowest_answer_seconds",
+    "gauge",
+    (),
+    "The longest that the runtime has waited for an answer since the agent's start.",
+)
 LAST_RESYNC: Final = Metric(
     "memqos_last_resync_timestamp_seconds",
     "gauge",

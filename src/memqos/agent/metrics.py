@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, get_args
 
 from memqos.agent import metric_catalogue as names
 from memqos.agent.core.guard import GuardStep
@@ -13,7 +13,7 @@ from memqos.agent.core.pod_intent import MEMORY_FILES, WRITABLE_FILES
 from memqos.agent.core.view import ContestedValue, NodeView
 from memqos.agent.kernel_counters import pressure_of
 from memqos.agent.metric_catalogue import Metric
-from memqos.agent.state import AgentView, SamplerView
+from memqos.agent.state import AgentView, NriAnswer, NriView, SamplerView
 from memqos.plan.changes import as_stored
 from memqos.plan.levels import class_demand
 from memqos.plan.setting import MAX, NEEDS_NODE
@@ -23,6 +23,7 @@ from memqos.settings.settings import KNOWS_POLICY
 
 _INFINITE: Final = float("inf")
 _MOVES: Final[tuple[GuardStep, ...]] = ("widen", "narrow")
+_ANSWERS: Final[tuple[NriAnswer, ...]] = get_args(NriAnswer)
 _LEVELS: Final = ("node", "burstable", "besteffort")
 
 LabelledCgroups = Sequence[tuple[str, Cgroup]]
@@ -43,6 +44,8 @@ def metric_families(view: AgentView, proc: str = "/proc") -> Iterator[Family]:
     if view.events is not None:
         yield _single(names.EVENTS_SENT, view.events.sent)
         yield _single(names.EVENTS_DROPPED, view.events.dropped)
+    if view.nri is not None:
+        yield from _nri_families(view.nri)
     yield from _sampler_families(view.sampler, cgroups)
     if node.configuration.kep_metrics:
         yield from _kep_families(view, cgroups)
@@ -73,6 +76,13 @@ def _agent_families(view: AgentView) -> Iterator[Family]:
     yield _single(names.RELOAD_TIME, status.reloaded)
     yield _single(names.CPU_SECONDS, time.process_time())
     yield _single(names.RESIDENT, _resident_bytes())
+
+
+def _nri_families(nri: NriView) -> Iterator[Family]:
+    yield _single(names.NRI_CONNECTED, int(nri.runtime is not None))
+    answers = [MetricSample(labels(answer=each), nri.answers.get(each, 0)) for each in _ANSWERS]
+    yield _family(names.NRI_ANSWERS, answers)
+    yield _single(names.NRI_SLOWEST, nri.slowest_answer)
 
 
 def _value_families(node: NodeView, cgroups: LabelledCgroups) -> Iterator[Family]:

@@ -5,35 +5,43 @@ No other memqos may write meanwhile: the journal and this agent each have a lock
 
 import os
 import time
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration
-from memqos.agent.core.pod_intent import AgentSettings
+from memqos.agent.core.creation import ContainerValues
+from memqos.agent.core.pod_intent import MEMORY_FILES, AgentSettings
 from memqos.agent.core.report import Report
 from memqos.converge.apply import apply
 from memqos.converge.cgroup_writer import CgroupWriter
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal, open_journal, read_journal
+from memqos.converge.records import NEW_CGROUP, IntentRecord, OwnerRecord, OwnerState
 from memqos.converge.rollback import RollbackResult, check_undo_entries, is_restorable, rollback
 from memqos.converge.steps import StaleStep, WriteResult, WriteStep
 from memqos.converge.undo import UndoEntries, UndoEntry
-from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.errors import InputError, JournalError, MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.durable import ensure_private_folder
 from memqos.host.lock import Lock
 from memqos.host.machine import SYSTEM, Roots
 from memqos.host.owner_discovery import OwnerEndpoints, discover_owners
 from memqos.plan.changes import Change
-from memqos.plan.names import names_of
+from memqos.plan.cpuset import MEMS
+from memqos.plan.names import container_of, inner, names_of
 from memqos.plan.tree import reserved_paths
+
+if TYPE_CHECKING:
+    from memqos.converge.cri_driver import RuntimeClient
 
 _TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped may still take effect, and others wait."""
 _INSTANCE: Final = "agent.lock"
+_RUNTIME_WAITS: Final = 0.1
+"""Seconds a runtime may have to wait for the journal: it creates no other container meanwhile."""
 COMPACT_AFTER: Final = 5000
 """Records after which the journal is compacted: entries of removed cgroups go."""
 
@@ -73,6 +81,7 @@ class NodeWriter:
         self.journal_fault: str | None = None
         """Why the journal lacks outcomes; rollback can do without them."""
         self._given_driver = driver
+        self._has_nri: Callable[[], bool] = lambda: False
         self._reserved: frozenset[str] = frozenset()
         """Every reserved cgroup that the kubelet's configuration has named since the start."""
         self._open = ExitStack()
@@ -161,12 +170,92 @@ class NodeWriter:
         """The reserved cgroups of these settings may be restored, too."""
         self._reserved |= reserved_paths(names_of(node_settings.config), node_settings.config)
 
+    # What the runtime writes, recorded by the thread of the NRI plugin.
+
+    def record_creation(self, container: ContainerValues) -> None:
+        """Have in the journal what the cgroup of a container will have that is about to be made."""
+        paths = [container.path]
+        if container.path.endswith(".scope"):
+            paths.append(inner(container.path))
+        self._record_for_runtime(
+            container,
+            [
+                (path, NEW_CGROUP, file, container.prior(file))
+                for path in paths
+                for file in container.values
+            ],
+        )
+
+    def record_resize(self, container: ContainerValues) -> None:
+        """Have in the journal what is there now, and what the runtime is about to write."""
+        self._record_for_runtime(
+            container,
+            [
+                (path, identity, file, value)
+                for path in (container.path, inner(container.path))
+                if (identity := self.fs.identity(path)) is not None
+                for file in container.values
+                if (value := self.fs.read(path, file)) is not None
+            ],
+        )
+
+    def forget_creations(self, is_expected: Callable[[str], bool]) -> None:
+        """These cgroups, by path, are never made, but for those that are still expected."""
+        journal = self._journal
+        if journal is not None:
+            journal.discard_new(is_expected, _RUNTIME_WAITS)
+
+    def _record_for_runtime(
+        self, container: ContainerValues, files: Sequence[tuple[str, int, str, str]]
+    ) -> None:
+        journal, cgroup_id = self._journal, container.path.rpartition("/")[2]
+        if journal is None:
+            raise JournalError(f"{cgroup_id}: nothing is written here")
+        found = container_of(container.path)
+        assert found is not None
+        stored = {file: container.kubelet.get(file) for file in MEMORY_FILES}
+        owner_state = OwnerState("runtime", found.container_id, {**stored, MEMS: None})
+        places = {(path, identity) for path, identity, _, _ in files}
+        journal.record_for_runtime(
+            [
+                *[
+                    OwnerRecord(path, identity, owner_state)
+                    for path, identity in places
+                    if (path, identity) not in journal.owner_states
+                ],
+                *[
+                    IntentRecord(
+                        path,
+                        file,
+                        identity,
+                        prior,
+                        container.values[file],
+                        "container",
+                        container.pod,
+                        container.container,
+                    )
+                    for path, identity, file, prior in files
+                ],
+            ],
+            _RUNTIME_WAITS,
+        )
+
+    def bind_creations(self) -> None:
+        """What was recorded of cgroups that are there by now is about these."""
+        if self._journal is not None:
+            self._journal.bind_new(self.fs.identity)
+
     # Owners.
+
+    def set_nri(self, runtime: "RuntimeClient", is_connected: Callable[[], bool]) -> None:
+        """From now on this process is a plugin of a runtime, which comes and goes."""
+        self._writer.nri, self._has_nri = runtime, is_connected
 
     def rediscover_owners(self) -> str | None:
         """Find out who owns the cgroups now: runtimes come and go. Why one is missing."""
         owners, why = self.discover_owners()
-        self._writer.set_owners(owners)
+        has_nri = self._has_nri() and not owners.is_copy and not owners.is_direct
+        self._writer.set_owners(msgspec.structs.replace(owners, has_nri=has_nri))
         return why
 
     def discover_owners(self) -> tuple[OwnerEndpoints, str | None]:
@@ -246,7 +335,7 @@ class NodeWriter:
             return
         unsettled = set()
         for (path, cgroup), owner_state in journal.owner_states.items():
-            if self.fs.identity(path) is None:
+            if self.fs.identity(path) is None and cgroup != NEW_CGROUP:
                 if not is_restorable(path, self._reserved):
                     unsettled.add((path, cgroup))
                     continue
@@ -254,12 +343,14 @@ class NodeWriter:
                     self._driver.restore_owner(path, owner_state, list(owner_state.values))
                 except (MemqosError, OSError):
                     unsettled.add((path, cgroup))
+        removed = {
+            entry.key
+            for entry in journal.undo_entries.values()
+            if entry.cgroup_key not in unsettled and self.fs.identity(entry.path) != entry.cgroup
+        }
+        # Not a list: it holds what is recorded for the runtime meanwhile, too.
         journal.keep_only(
-            [
-                entry
-                for entry in journal.undo_entries.values()
-                if entry.cgroup_key in unsettled or self.fs.identity(entry.path) == entry.cgroup
-            ]
+            entry for entry in journal.undo_entries.values() if entry.key not in removed
         )
 
     def _renew_instance(self, results: Sequence[WriteResult]) -> None:

@@ -97,6 +97,7 @@ def run_pass(
         core.accept_pods(pods, now)
     if core.bindings is not None:
         core.accept_checkpoint(reader.read_checkpoint(), now)
+    writer.bind_creations()
     steps = core.plan_writes(reader.read_cgroups(core.scope(now)), now)
     _restore(core, writer, clock, is_full=due.is_full)
     results, stale = writer.write(steps, core.report) if steps else ([], [])

@@ -5,7 +5,7 @@ request for the state reads the last one, from any thread.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -79,6 +79,26 @@ class EventCounts(NamedTuple):
     dropped: int
 
 
+NriAnswer = Literal["set", "unchanged", "unknown", "observed", "withheld", "failed"]
+"""What became of a container that is created or resized: values were set, none differ, the pod is
+not known yet, memqos only observes it, another plugin sets the same values, or an error."""
+
+
+class NriView(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent as a plugin of the runtime."""
+
+    runtime: str | None
+    """Name and version of the runtime that is connected."""
+    problem: str | None
+    """Why none is."""
+    is_contested: bool
+    """Whether another plugin seems to set the same values."""
+    answers: Mapping[NriAnswer, int]
+    """What became of containers that were created or resized → how many."""
+    slowest_answer: float
+    """In seconds."""
+
+
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     """The agent at the end of a turn. Nothing in it is changed once it is published."""
 
@@ -91,6 +111,8 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     sampler: SamplerView | None = None
     events: EventCounts | None = None
     """None where no events are posted."""
+    nri: NriView | None = None
+    """None where the agent is no plugin of the runtime."""
 
     def health_problem(self, now: float) -> str | None:
         """Why the agent should be restarted; None where it should not."""
@@ -141,6 +163,7 @@ def agent_state(view: AgentView, now: float) -> dict[str, Any]:
         "reservable": node.reservable,
         "podSource": view.pod_source,
         "numa": _numa(node),
+        "nri": _nri(view.nri),
         "levels": [_cgroup(node, each) for each in node.parents],
         "reserved": [_cgroup(node, each) for each in node.reserved],
         "pods": [_pod(node, pod) for pod in node.pods],
@@ -213,6 +236,20 @@ def _numa(node: NodeView) -> dict[str, Any]:
             }
             for number, resources in numa.resources.items()
         },
+    }
+
+
+def _nri(nri: NriView | None) -> dict[str, Any]:
+    """Whether a runtime is connected, and what became of its containers."""
+    if nri is None:
+        return {"mode": "off"}
+    return {
+        "mode": "on",
+        "runtime": nri.runtime,
+        "problem": nri.problem,
+        "contested": nri.is_contested,
+        "answers": dict(nri.answers),
+        "slowestAnswer": round(nri.slowest_answer, 6),
     }
 
 

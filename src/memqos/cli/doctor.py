@@ -3,6 +3,7 @@
 import time
 
 import click
+import msgspec
 
 from memqos.cli.node_agent import (
     agent_data,
@@ -21,7 +22,8 @@ from memqos.draw.text.findings import findings_data, findings_text
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.findings.facts import NodeFacts, PlanFacts, SecondReading
 from memqos.findings.node import judge_node
-from memqos.host.cgroups import read_tree
+from memqos.host.cgroups import SYSTEM_ROOT, read_tree
+from memqos.host.owner_discovery import read_nri
 from memqos.kube.kubelet import CgroupDriver
 from memqos.manifests.documents import read_documents
 from memqos.plan.names import cgroup_names
@@ -81,6 +83,8 @@ def command(
     plan_options = options.plan_options(agent=not no_agent and not options.overrides_plan)
     plan, refusal = _plan(observation, plan_options, is_given=_overrides_observation(options))
     facts = _facts(observation, later, plan, refusal)
+    if snapshot is None and options.cgroup_root == SYSTEM_ROOT:
+        facts = msgspec.structs.replace(facts, nri=read_nri())
     findings = judge_node(facts)
     notes = [*observation.notes, *agent_notes(observation.agent)]
     if observation.agent is not None and plan is not None and plan.managed:

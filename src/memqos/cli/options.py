@@ -131,6 +131,7 @@ def cgroup_root_option(command: _F) -> _F:
 _ROUTE_WORDS: Final[dict["WriteVia", str]] = {
     "systemd": "through systemd",
     "runtime": "through the runtime",
+    "nri": "through the runtime, as its NRI plugin",
     "direct": "directly",
 }
 

@@ -100,7 +100,8 @@ def command(
     if out is not None:
         require_writable(plan)
         _save_plan(out, plan, observation, root)
-    router = None if snapshot is not None else _router(root, cri_socket, direct=direct)
+    followed = observation.agent if plan.managed else None
+    router = None if snapshot is not None else _router(root, cri_socket, followed, direct=direct)
     if output == "table":
         _print(plan, observation.agent, router, why=why)
     else:
@@ -132,12 +133,16 @@ def _save_plan(file: str, plan: NodePlan, observation: ObservedNode, root: str) 
     write_output_file(file, encode_saved_plan(saved))
 
 
-def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":
+def _router(
+    root: str, cri_socket: str | None, agent: AgentState | None, *, direct: bool
+) -> "Router":
     from memqos.converge.router import Router
     from memqos.host.cgroups import CgroupFs
     from memqos.host.owner_discovery import discover_owners
 
-    return Router(CgroupFs(root), discover_owners(root, cri_socket, direct=direct))
+    owners = discover_owners(root, cri_socket, direct=direct)
+    has_nri = agent is not None and agent.nri.runtime is not None
+    return Router(CgroupFs(root), msgspec.structs.replace(owners, has_nri=has_nri))
 
 
 def _print(plan: NodePlan, agent: AgentState | None, router: "Router | None", *, why: bool) -> None:

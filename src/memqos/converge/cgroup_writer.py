@@ -1,6 +1,7 @@
 """This machine's cgroups, open for writing: their owners, and what every write has to respect."""
 
 import os
+from typing import TYPE_CHECKING
 
 from memqos.converge.direct_driver import WRITE_TIMEOUT
 from memqos.converge.journal import hierarchy_of
@@ -12,6 +13,9 @@ from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.owner_discovery import OwnerEndpoints, discover_owners
 from memqos.kernel.file_formats import meminfo_of
+
+if TYPE_CHECKING:
+    from memqos.converge.cri_driver import RuntimeClient
 
 
 class CgroupWriter:
@@ -30,6 +34,8 @@ class CgroupWriter:
         self._roots = roots
         self._timeout = timeout
         self._force = force
+        self.nri: RuntimeClient | None = None
+        """The runtime, where this process is its NRI plugin."""
         self.router = self._new_router(owners)
 
     def set_owners(self, owners: OwnerEndpoints) -> None:
@@ -56,7 +62,8 @@ class CgroupWriter:
         self.router.close()
 
     def _new_router(self, owners: OwnerEndpoints) -> Router:
-        return Router(self.fs, owners, os.sysconf("SC_PAGE_SIZE"), self._timeout)
+        nri = self.nri if owners.has_nri else None
+        return Router(self.fs, owners, os.sysconf("SC_PAGE_SIZE"), self._timeout, nri)
 
 
 def open_writer(

@@ -6,7 +6,7 @@ values that it does not store are lost.
 
 from collections.abc import Collection, Mapping, Sequence
 from errno import ENOENT
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from memqos.converge.direct_driver import reclaim_below_high
 from memqos.converge.records import OwnerState
@@ -17,7 +17,7 @@ from memqos.plan.changes import Change, magnitude
 from memqos.plan.names import container_of
 
 if TYPE_CHECKING:
-    from memqos.host.cri import CriClient
+    from memqos.host.cri import StoredResources
     from memqos.host.grpc import GrpcError
 
 _UNIFIED: Final = ("memory.min", "memory.low", "memory.high")
@@ -25,10 +25,22 @@ _CPUSET_MEMS: Final = "cpuset.mems"
 _NOT_FOUND: Final = "5"  # gRPC status code
 
 
+class RuntimeClient(Protocol):
+    """A runtime, over CRI or NRI; a refused call raises GrpcError, a failed one Unreachable."""
+
+    def read_resources(self, container: str) -> "StoredResources":
+        """What it has stored for a container, as far as it shows that."""
+
+    def update(self, container: str, unified: Mapping[str, str], cpuset_mems: str = "") -> None:
+        """Have it store and write these values; it keeps all others."""
+
+
 class CriDriver:
     """Updates a container's values in one call."""
 
-    def __init__(self, fs: CgroupFs, runtime: "CriClient", page_size: int, timeout: float) -> None:
+    def __init__(
+        self, fs: CgroupFs, runtime: RuntimeClient, page_size: int, timeout: float
+    ) -> None:
         self.fs = fs
         self.runtime = runtime
         self.page_size = page_size

@@ -7,6 +7,7 @@ cgroup tree in one boot, as no cgroup value outlives that.
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -15,6 +16,7 @@ import msgspec
 
 from memqos.converge.records import (
     JOURNAL_FORMAT,
+    NEW_CGROUP,
     Damage,
     FileKey,
     Hierarchy,
@@ -37,6 +39,7 @@ from memqos.errors import JournalError, MemqosError
 from memqos.host import durable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.lock import Lock
+from memqos.plan.names import outer
 
 JOURNAL_FOLDER: Final = "/run/memqos"
 _JOURNAL: Final = "journal"
@@ -97,7 +100,12 @@ def read_journal(folder: str, hierarchy: Hierarchy) -> JournalContents:
 
 
 class Journal:
-    """A journal that is open for the only writer; see `open_journal`."""
+    """A journal that is open for the only writer; see `open_journal`.
+
+    One thread writes and restores. A second one may record what a runtime is about to write, with
+    `record_for_runtime` and `discard_new`: both replace the dictionaries, which the first may be
+    going through, and never change them.
+    """
 
     def __init__(self, folder: str, hierarchy: Hierarchy, lock: Lock) -> None:
         self.path = os.path.join(folder, _JOURNAL)
@@ -112,6 +120,7 @@ class Journal:
         """What memqos wrote in the kubelet's place, and what was there before."""
         self.failure: OSError | None = None
         """Why what came of the intents is not recorded."""
+        self._lock = threading.RLock()
         self._handle: int | None = None
         self._is_open = self.contents.is_open
         self._checksum = self.contents.checksum
@@ -119,20 +128,21 @@ class Journal:
 
     def record_intents(self, intended: Iterable[OwnerRecord | IntentRecord]) -> None:
         """Have the prior values on the disk when this returns, or raise and leave no trace."""
-        new = list(self._with_kubelet_writes(intended))
-        try:
-            if self._is_open:
-                self._append(new, self._handle or self._open(), os.fsync)
-            else:
-                self._replace([*self._records_for(self.undo_entries.values()), *new])
-                self._open()
-        except OSError as error:
-            raise _journal_error("written", self.path, error) from None
-        undo_entries(new, self.undo_entries)
-        self.owner_states |= owner_states(new)
-        for record in new:
-            if isinstance(record, IntentRecord):
-                self._kubelet_writes.pop(record.key, None)
+        with self._lock:
+            new = list(self._with_kubelet_writes(intended))
+            try:
+                if self._is_open:
+                    self._append(new, self._handle or self._open(), os.fsync)
+                else:
+                    self._replace([*self._records_for(self.undo_entries.values()), *new])
+                    self._open()
+            except OSError as error:
+                raise _journal_error("written", self.path, error) from None
+            undo_entries(new, self.undo_entries)
+            self.owner_states |= owner_states(new)
+            for record in new:
+                if isinstance(record, IntentRecord):
+                    self._kubelet_writes.pop(record.key, None)
 
     def note_kubelet_write(self, intent: IntentRecord) -> None:
         """A value is about to be written that the running kubelet keeps there: not to be restored.
@@ -140,32 +150,95 @@ class Journal:
         Remembered until `discard_entries`, as the kubelet may turn out not to keep it: what memqos
         wrote itself is never what was there before.
         """
-        before = self._kubelet_writes.get(intent.key) or self.undo_entries.get(intent.key)
-        self._discard(intent.key)
-        entries = {} if before is None else {intent.key: before}
-        self._kubelet_writes |= undo_entries([intent], entries)
+        with self._lock:
+            before = self._kubelet_writes.get(intent.key) or self.undo_entries.get(intent.key)
+            self._discard(intent.key)
+            entries = {} if before is None else {intent.key: before}
+            self._kubelet_writes |= undo_entries([intent], entries)
 
     def record_outcome(self, outcome: OutcomeRecord) -> None:
         """Record what became of an intent. Rollback can do without, so a failure is only noted."""
-        undo_entries([outcome], self.undo_entries)
-        if self.failure is None and self._handle is not None:
-            try:
-                self._append([outcome], self._handle)
-            except OSError as error:
-                self.failure = error
+        with self._lock:
+            undo_entries([outcome], self.undo_entries)
+            if self.failure is None and self._handle is not None:
+                try:
+                    self._append([outcome], self._handle)
+                except OSError as error:
+                    self.failure = error
 
     def discard_entries(self, files: Container[tuple[str, str]]) -> None:
         """Restore nothing any more in files, by path and name, that the running kubelet keeps."""
-        for key in {*self.undo_entries, *self._kubelet_writes}:
-            if key[:2] in files:
-                self._discard(key)
+        with self._lock:
+            for key in {*self.undo_entries, *self._kubelet_writes}:
+                if key[:2] in files:
+                    self._discard(key)
 
     def _discard(self, key: FileKey) -> None:
-        self._kubelet_writes.pop(key, None)
-        if key in self.undo_entries and self._is_open and self._handle is None:
-            self._open()
-        while key in self.undo_entries:
-            self.record_outcome(OutcomeRecord(*key, written=False))
+        with self._lock:
+            self._kubelet_writes.pop(key, None)
+            if key in self.undo_entries and self._is_open and self._handle is None:
+                self._open()
+            while key in self.undo_entries:
+                self.record_outcome(OutcomeRecord(*key, written=False))
+
+    def record_for_runtime(
+        self, intended: Iterable[OwnerRecord | IntentRecord], timeout: float
+    ) -> None:
+        """The same for what a runtime is about to write, within so many seconds."""
+        with self._exclusive(timeout):
+            self._copy_entries()
+            self.record_intents(intended)
+
+    def discard_new(self, is_expected: Callable[[str], bool], timeout: float) -> None:
+        """Forget cgroups that were to be made, but for those, by path, that still are."""
+        with self._exclusive(timeout):
+            dropped = [key for key in self._new_keys() if not is_expected(key[0])]
+            if dropped:
+                self._copy_entries()
+            for key in dropped:
+                self._discard(key)
+
+    def bind_new(self, identity: Callable[[str], int | None]) -> None:
+        """Cgroups that runtimes have made since are known by their inodes from now on."""
+        # Looked at before the lock is taken: a runtime may be waiting for it.
+        inodes = {key: identity(key[0]) for key in self._new_keys()}
+        scopes = {key[0] for key, inode in inodes.items() if inode is not None}
+        with self._lock:
+            known = {key: inode for key, inode in inodes.items() if key in self.undo_entries}
+            made = {key: inode for key, inode in known.items() if inode is not None}
+            if made:
+                self.record_intents(self._bound_records(made))
+            for key in known:
+                # Only crun makes a cgroup within a scope.
+                if key in made or outer(key[0]) in scopes:
+                    self._discard(key)
+                    self.owner_states.pop((key[0], NEW_CGROUP), None)
+
+    def _bound_records(self, made: dict[FileKey, int]) -> Iterator[OwnerRecord | IntentRecord]:
+        for path, inode in {(key[0], inode) for key, inode in made.items()}:
+            state = self.owner_states.get((path, NEW_CGROUP))
+            if state is not None:
+                yield OwnerRecord(path, inode, state)
+        for key, inode in made.items():
+            yield from intent_records(
+                [msgspec.structs.replace(self.undo_entries[key], cgroup=inode)]
+            )
+
+    def _new_keys(self) -> list[FileKey]:
+        return [key for key in self.undo_entries if key[2] == NEW_CGROUP]
+
+    @contextmanager
+    def _exclusive(self, timeout: float) -> Iterator[None]:
+        if not self._lock.acquire(timeout=timeout):
+            raise JournalError(f"{self.path}: the journal is being written to")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _copy_entries(self) -> None:
+        self.undo_entries = dict(self.undo_entries)
+        self.owner_states = dict(self.owner_states)
 
     def renew_lock(self) -> None:
         """Do not keep others out for a write that holds already and has yet to return."""
@@ -176,35 +249,40 @@ class Journal:
 
     def keep_only(self, entries: Iterable[UndoEntry]) -> None:
         """Forget everything but these, in one step. To forget later is no harm: it is noted."""
-        remaining = list(entries)
-        self.close()
-        try:
-            if remaining:
-                self._replace(self._records_for(remaining))
+        with self._lock:
+            remaining = list(entries)
+            kept = {entry.key for entry in remaining}
+            # A cgroup that is being made is not there to be looked at yet.
+            remaining += [self.undo_entries[key] for key in self._new_keys() if key not in kept]
+            self.close()
+            try:
+                if remaining:
+                    self._replace(self._records_for(remaining))
+                else:
+                    self._keep_damaged()
+                    durable.remove(self.path)
+                    self._is_open = False
+            except OSError as error:
+                self.failure = error
             else:
-                self._keep_damaged()
-                durable.remove(self.path)
-                self._is_open = False
-        except OSError as error:
-            self.failure = error
-        else:
-            self.undo_entries = {entry.key: entry for entry in remaining}
-            places = {entry.cgroup_key for entry in remaining}
-            self.owner_states = {
-                place: state for place, state in self.owner_states.items() if place in places
-            }
+                self.undo_entries = {entry.key: entry for entry in remaining}
+                places = {entry.cgroup_key for entry in remaining}
+                self.owner_states = {
+                    place: state for place, state in self.owner_states.items() if place in places
+                }
 
     def close(self) -> None:
         """End the batch, with what has been recorded on the disk."""
-        if self._handle is None:
-            return
-        handle, self._handle = self._handle, None
-        try:
-            os.fsync(handle)
-        except OSError as error:
-            self.failure = error
-        finally:
-            os.close(handle)
+        with self._lock:
+            if self._handle is None:
+                return
+            handle, self._handle = self._handle, None
+            try:
+                os.fsync(handle)
+            except OSError as error:
+                self.failure = error
+            finally:
+                os.close(handle)
 
     def _with_kubelet_writes(
         self, intended: Iterable[OwnerRecord | IntentRecord]

@@ -27,6 +27,9 @@ FileKey = tuple[str, str, int]
 """Path, file and inode of the cgroup: a cgroup that comes back under its name is another one."""
 CgroupKey = tuple[str, int]
 """Path and inode of a cgroup."""
+NEW_CGROUP: Final = 0
+"""In place of an inode: a cgroup that a runtime is about to make. Its path ends in the ID of a
+container, so that no other cgroup ever has it."""
 OwnerKind = Literal["systemd", "runtime"]
 
 

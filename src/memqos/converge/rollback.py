@@ -9,7 +9,7 @@ import msgspec
 from memqos.converge.apply import WriteProgress, ignore_progress, owner_has_value
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
-from memqos.converge.records import CgroupKey, FileKey
+from memqos.converge.records import NEW_CGROUP, CgroupKey, FileKey
 from memqos.converge.steps import WriteOptions, WriteResult, WriteStep, batch_steps, write_batch
 from memqos.converge.undo import UndoEntry
 from memqos.errors import MemqosError
@@ -88,7 +88,7 @@ def check_undo_entries(
     """Compare what memqos wrote with what is there."""
     for entry in entries:
         try:
-            same = fs.identity(entry.path) == entry.cgroup
+            same = fs.identity(entry.path) == entry.cgroup or entry.cgroup == NEW_CGROUP
             value = fs.read(entry.path, entry.file) if same else None
         except OSError:
             yield UndoCheck(entry, "unreadable")
@@ -113,7 +113,8 @@ def rollback(
     With `entries` these alone; all others stay in the journal. `reserved` are the cgroups that may
     be restored though no kubelet makes them; see `is_restorable`.
     """
-    checked = journal.undo_entries.values() if entries is None else entries
+    journal.bind_new(fs.identity)
+    checked = list(journal.undo_entries.values()) if entries is None else entries
     found = list(check_undo_entries(checked, fs, reserved))
     restored_states = ("ours", "conflict") if options.force else ("ours",)
     to_restore = {
@@ -133,8 +134,8 @@ def rollback(
                 journal.renew_lock()
             if result.outcome not in ("written", "gone"):
                 left.append(to_restore[step.change.path, step.change.file])
-    unsettled = journal.undo_entries.keys() - {entry.key for entry in checked}
-    unsettled |= {each.entry.key for each in left}
+    settled = {entry.key for entry in checked} - {each.entry.key for each in left}
+    unsettled = journal.undo_entries.keys() - settled
     owned = set(journal.owner_states)
     if entries is not None:
         owned &= {entry.cgroup_key for entry in entries}
@@ -144,7 +145,7 @@ def rollback(
     journal.keep_only(
         entry
         for entry in journal.undo_entries.values()
-        if entry.key in unsettled or entry.cgroup_key in unreleased or entry.cgroup_key in refused
+        if entry.key not in settled or entry.cgroup_key in unreleased or entry.cgroup_key in refused
     )
     failure = journal.failure
     return RollbackResult(

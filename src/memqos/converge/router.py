@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from memqos.converge.direct_driver import WRITE_TIMEOUT, DirectDriver
 from memqos.converge.driver import Driver
@@ -15,9 +15,13 @@ from memqos.plan.changes import Change
 from memqos.plan.names import container_of, inner, systemd_unit
 from memqos.settings.settings import PAGE_SIZE
 
-WriteVia = Literal["direct"] | OwnerKind
+if TYPE_CHECKING:
+    from memqos.converge.cri_driver import RuntimeClient
+
+WriteVia = Literal["direct", "nri"] | OwnerKind
 
 _SCOPE: Final = ".scope"
+_CPUSET_MEMS: Final = "cpuset.mems"
 
 
 class Route(NamedTuple):
@@ -37,18 +41,26 @@ def route(change: Change, owners: OwnerEndpoints, *, has_inner: bool) -> Route:
         return Route("direct", "asked for: its owner, if it has one, may put back the old value")
     container = container_of(change.path) if change.container is not None else None
     socket = None if container is None else owners.sockets.get(container.runtime)
-    if container is not None and socket is not None and not has_inner:
+    if container is not None and not has_inner:
         where = "crun keeps them in a cgroup of its own, " if container.is_inner else ""
-        return Route(
-            "runtime", f"{where}the runtime puts back what it stored at every update", socket
-        )
+        # Over CRI where that can be had: it names the container that it refuses a value to, and
+        # shows what is stored. Neither does NRI.
+        if socket is not None:
+            return Route(
+                "runtime", f"{where}the runtime puts back what it stored at every update", socket
+            )
+        if owners.has_nri and change.file != _CPUSET_MEMS:
+            return Route(
+                "nri",
+                f"{where}the runtime stores what its plugin sends; its CRI socket is not in reach",
+            )
     if systemd_unit(change.path) is None:
         return Route("direct", _no_owner_reason(container is not None, owners))
     if owners.systemd is None:
         return Route("direct", "named as a unit, but systemd does not run here")
     # systemd writes cpuset files only of units with AllowedCPUs= or AllowedMemoryNodes= (src/core/
     # cgroup.c, cgroup_context_apply).
-    if change.file == "cpuset.mems":
+    if change.file == _CPUSET_MEMS:
         return Route("direct", "systemd leaves it alone unless it is told of it")
     if owners.bus is None:
         return Route("direct", "systemd's, but the bus does not answer: a reload takes it back")
@@ -76,9 +88,11 @@ class Router:
         owners: OwnerEndpoints,
         page_size: int = PAGE_SIZE,
         timeout: float = WRITE_TIMEOUT,
+        nri: "RuntimeClient | None" = None,
     ) -> None:
         self.fs = fs
         self.owners = owners
+        self._nri = nri
         self.page_size = page_size
         self.timeout = timeout
         self._drivers: dict[tuple[WriteVia, str | None], Driver] = {
@@ -112,6 +126,8 @@ class Router:
         socket = None if container is None else self.owners.sockets.get(container.runtime)
         if self.fs.identity(path) is None or self.owners.is_direct:
             return ()
+        if socket is None and self._nri is not None:
+            return self._driver("nri", None).restore_owner(path, owner_state, files)
         if socket is None:
             raise Unreachable(
                 f"{path}: its runtime still keeps what memqos told it, and no runtime answers",
@@ -133,10 +149,20 @@ class Router:
 
     def _driver(self, through: WriteVia, socket: str | None) -> Driver:
         if (through, socket) not in self._drivers:
-            self._drivers[through, socket] = (
-                self._systemd_driver() if socket is None else self._cri_driver(socket)
-            )
+            self._drivers[through, socket] = self._new_driver(through, socket)
         return self._drivers[through, socket]
+
+    def _new_driver(self, through: WriteVia, socket: str | None) -> Driver:
+        if through == "nri":
+            return self._nri_driver()
+        return self._systemd_driver() if socket is None else self._cri_driver(socket)
+
+    def _nri_driver(self) -> Driver:
+        from memqos.converge.cri_driver import CriDriver
+
+        if self._nri is None:
+            raise Unreachable("only the agent of this node is a plugin of its runtime")
+        return CriDriver(self.fs, self._nri, self.page_size, self.timeout)
 
     def _systemd_driver(self) -> Driver:
         from memqos.converge.systemd_driver import SystemdDriver

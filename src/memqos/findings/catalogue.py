@@ -237,6 +237,15 @@ MACHINE_RUNTIME: Final = RuleInfo(
     "containerd before 1.6 and CRI-O before 1.22 pass no cgroup v2 values on, and say nothing.",
     "upgrade the runtime",
 )
+MACHINE_NRI: Final = RuleInfo(
+    "machine/nri",
+    "info",
+    "doctor",
+    "whether the runtime takes plugins over NRI, and who is one",
+    "As a plugin memqos has the runtime set values before a container's first instruction. Two "
+    "plugins that set the same value make every creation of a container fail.",
+    "turn NRI on in the runtime's configuration, and nri: on in the agent's",
+)
 MACHINE_SWAP: Final = RuleInfo(
     "machine/swap",
     "info",
@@ -463,6 +472,7 @@ DOCTOR_RULES: Final[tuple[RuleInfo, ...]] = (
     MACHINE_CGROUP_V2,
     MACHINE_KERNEL,
     MACHINE_RUNTIME,
+    MACHINE_NRI,
     MACHINE_SWAP,
     MACHINE_PSI,
     MACHINE_RECURSIVE_PROTECTION,

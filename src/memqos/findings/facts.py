@@ -36,6 +36,19 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The cgroups that an agent of memqos manages, planned as it plans them."""
 
 
+class NriFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The runtime's NRI socket, and who uses it."""
+
+    socket: str
+    mode: int | None = None
+    """Its permissions; None where it is not there."""
+    folder_mode: int = 0
+    connections: int | None = None
+    """How many are connected; None where that is not known."""
+    installed: tuple[str, ...] = ()
+    """Plugins that the runtime starts itself."""
+
+
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A node as far as it is known."""
 
@@ -52,6 +65,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How many are known."""
     agent: AgentState | None = None
     """The agent of memqos on the node, where one answers."""
+    nri: NriFacts | None = None
+    """None where it was not looked at."""
     own_values: dict[str, tuple[str, ...]] = {}
     """Path → files whose value in place is memqos's own, by its journal."""
 

@@ -6,20 +6,30 @@ from typing import Final
 from memqos.findings.catalogue import (
     MACHINE_CGROUP_V2,
     MACHINE_KERNEL,
+    MACHINE_NRI,
     MACHINE_PSI,
     MACHINE_RECURSIVE_PROTECTION,
     MACHINE_RUNTIME,
     MACHINE_SWAP,
 )
 from memqos.findings.facts import NodeFacts, file_number
-from memqos.findings.finding import Finding
+from memqos.findings.finding import Finding, Severity
 from memqos.kernel.machine import LAYOUTS, VersionNumbers
+from memqos.manifests.agent_state import NriState
 
 _OLDEST_KERNEL: Final = (5, 9, 0)
 """With commit b3ff92916af3 a task past memory.high reclaims more before it sleeps, which ends the
 livelock that kept the feature from beta (KEP-2570, Latest Update)."""
 _OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}
 """The first that pass the CRI's unified map on to the cgroup (KEP-2570, version skew)."""
+
+_OLDEST_WITH_NRI: Final[dict[str, VersionNumbers]] = {"containerd": (1, 7, 0), "cri-o": (1, 26, 0)}
+_HOW_TO_TURN_ON: Final = {
+    "containerd": 'in /etc/containerd/config.toml, under [plugins."io.containerd.nri.v1.nri"], set '
+    "disable = false (the default from 2.0 on), then restart containerd",
+    "cri-o": "in /etc/crio/crio.conf, under [crio.nri], set enable_nri = true (the default from "
+    "1.30 on), then restart crio",
+}
 
 
 def check_cgroup_version(facts: NodeFacts) -> Iterator[Finding]:
@@ -98,6 +108,54 @@ def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
             (facts.machine.runtime or found[0],),
             f"run {found[0]} {oldest[0]}.{oldest[1]} or newer",
         )
+
+
+def check_nri(facts: NodeFacts) -> Iterator[Finding]:
+    """Whether containers can have their values from the start."""
+    nri, found = facts.nri, facts.machine.runtime_version
+    if nri is None:
+        return
+    runtime = facts.machine.runtime or "the runtime is not known"
+    if nri.mode is None:
+        oldest = None if found is None else _OLDEST_WITH_NRI.get(found[0].lower())
+        if found is not None and oldest is not None and found[1] >= oldest:
+            yield Finding(
+                MACHINE_NRI.id,
+                "info",
+                "NRI is off: containers get their values some time after they have started",
+                nri.socket,
+                (runtime, "there is no socket"),
+                _HOW_TO_TURN_ON[found[0].lower()],
+            )
+        return
+    agent = facts.agent
+    plugin = None if agent is None else agent.nri
+    is_open = nri.mode & 0o022 and nri.folder_mode & 0o011
+    is_contested = plugin is not None and plugin.contested
+    evidence = [
+        f"{runtime}; socket {nri.mode:04o} in a folder {nri.folder_mode:04o}",
+        "plugins connected: " + ("not known" if nri.connections is None else str(nri.connections)),
+        *[f"started by the runtime: {name}" for name in nri.installed],
+    ]
+    if plugin is not None and plugin.mode == "on":
+        evidence.append(f"the agent: {_plugin_state(plugin)}")
+    if is_contested:
+        what = "another NRI plugin seems to set the same values as memqos: memqos sets none"
+        fix = "remove the other plugin, or set nri: off in the agent's configuration"
+    elif is_open:
+        what = "others than root may become an NRI plugin, and so change every new container"
+        fix = f"chmod 0700 {nri.socket.rpartition('/')[0]}"
+    elif plugin is not None and plugin.runtime is not None:
+        what, fix = "NRI is on, and the agent is a plugin: containers start with values", "none"
+    else:
+        what = "NRI is on, and no agent uses it: containers get their values after their start"
+        fix = "set nri: on in the agent's configuration"
+    severity: Severity = "warning" if is_contested or is_open else "info"
+    yield Finding(MACHINE_NRI.id, severity, what, nri.socket, tuple(evidence), fix)
+
+
+def _plugin_state(plugin: NriState) -> str:
+    return f"not connected: {plugin.problem}" if plugin.runtime is None else "connected"
 
 
 def check_swap(facts: NodeFacts) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ _RULES_FOR_CGROUP_V2: Final[tuple[NodeRule, ...]] = (
     tree.check_plan_inputs,
     tree.check_unresolved_cgroups,
     tree.check_numa_alignment,
+    machine.check_nri,
     machine.check_swap,
     machine.check_psi,
     machine.check_recursive_protection,

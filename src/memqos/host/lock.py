@@ -37,6 +37,24 @@ class Lock:
         os.close(self._handle)
 
 
+class FolderLock:
+    """An exclusive lock on a folder until it is released; Locked where another process has it.
+
+    No file is made: the folder may be mounted read-only.
+    """
+
+    def __init__(self, folder: str, what: str) -> None:
+        self._handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise Locked(f"another memqos {what}", hint="stop one of the two") from None
+
+    def release(self) -> None:
+        os.close(self._handle)
+
+
 def _acquire(path: str) -> int:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -3,11 +3,13 @@
 import os
 import re
 import socket
+import stat
 from typing import Final
 
 import msgspec
 
 from memqos.errors import Unreachable
+from memqos.findings.facts import NriFacts
 from memqos.host.systemd_dropins import SYSTEMD_RUN
 from memqos.plan.names import RuntimeName
 
@@ -20,6 +22,10 @@ SOCKETS: Final[dict[RuntimeName, tuple[str, ...]]] = {
     ),
     "cri-o": ("/run/crio/crio.sock",),
 }
+NRI_SOCKET: Final = "/var/run/nri/nri.sock"
+_NRI_PLUGINS: Final = "/opt/nri/plugins"
+_CONNECTED: Final = "03"
+"""SS_CONNECTED in /proc/net/unix."""
 _MOUNTS: Final = "/proc/self/mountinfo"
 _CONNECT_SECONDS: Final = 2.0
 
@@ -37,6 +43,8 @@ class OwnerEndpoints(msgspec.Struct, frozen=True):
     """The socket of the system bus."""
     sockets: dict[RuntimeName, str] = {}
     """The sockets of container runtimes."""
+    has_nri: bool = False
+    """Whether the agent of this machine is connected to its runtime as an NRI plugin."""
 
 
 def discover_owners(
@@ -55,6 +63,43 @@ def discover_owners(
         bus=bus if systemd is not None and _accepts_connections(bus) else None,
         sockets=_sockets() if cri_socket is None else _check_socket(cri_socket),
     )
+
+
+def read_nri(path: str = NRI_SOCKET, proc: str = "/proc") -> NriFacts:
+    """The runtime's NRI socket as it is."""
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        folder_mode = stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)
+    except OSError:
+        return NriFacts(socket=path)
+    return NriFacts(
+        socket=path,
+        mode=mode,
+        folder_mode=folder_mode,
+        connections=_count_connections(path, proc),
+        installed=_installed_plugins(),
+    )
+
+
+def _count_connections(path: str, proc: str) -> int | None:
+    """By the sockets that the runtime has accepted: they have its path (net/unix/af_unix.c)."""
+    real = os.path.realpath(path)
+    try:
+        with open(f"{proc}/net/unix", encoding="utf-8", errors="replace") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return None
+    return sum(
+        len(line) == 8 and line[5] == _CONNECTED and os.path.realpath(line[7]) == real
+        for line in lines
+    )
+
+
+def _installed_plugins() -> tuple[str, ...]:
+    try:
+        return tuple(sorted(os.listdir(_NRI_PLUGINS)))
+    except OSError:
+        return ()
 
 
 def _sockets() -> dict[RuntimeName, str]:

@@ -8,7 +8,7 @@ newer senders can add fields (protobuf.dev, Encoding).
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-FieldKind = Literal["text", "number", "flag", "texts", "map"]
+FieldKind = Literal["text", "bytes", "number", "flag", "texts", "map"]
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -65,6 +65,8 @@ def _parts(field: ProtoField, value: Any) -> Iterator[bytes]:
     number, kind = field
     if kind == "text":
         yield _length_delimited(number, value.encode())
+    elif kind == "bytes":
+        yield _length_delimited(number, value)
     elif kind == "texts":
         yield from (_length_delimited(number, each.encode()) for each in value)
     elif kind == "map":
@@ -88,6 +90,8 @@ def _store_field(
         values[name] = bool(value) if kind == "flag" else signed
     elif kind == "text":
         values[name] = _text(value)
+    elif kind == "bytes":
+        values[name] = value
     elif kind == "texts":
         values.setdefault(name, []).append(_text(value))
     elif kind == "map":

@@ -51,6 +51,16 @@ class LeftAlone(msgspec.Struct, frozen=True):
     cause: str
 
 
+class NriState(msgspec.Struct, frozen=True):
+    """An agent as a plugin of its runtime."""
+
+    mode: str = "off"
+    runtime: str | None = None
+    """Name and version of the one that is connected."""
+    problem: str | None = None
+    contested: bool = False
+
+
 class AgentState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """An agent at one moment; keys that are not listed here are skipped."""
 
@@ -67,6 +77,7 @@ class AgentState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     reserved: tuple[CgroupState, ...] = ()
     pods: tuple[PodState, ...] = ()
     left_alone: tuple[LeftAlone, ...] = ()
+    nri: NriState = NriState()
 
     @property
     def enforces(self) -> bool:

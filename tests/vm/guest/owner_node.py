@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from tests.eventually import PATIENCE, eventually
 from tests.vm.guest.runtime import start_unit
 from tests.vm.guest.support import ROOT, WORKLOAD, Workload
 
 from memqos.converge.apply import ApplyResult, WriteProgress, apply, ignore_progress
 from memqos.converge.cgroup_writer import read_write_options
+from memqos.converge.cri_driver import RuntimeClient
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.node_plan import PLAN_FILES, NodePlan, PlanOptions, plan_observation
 from memqos.converge.observation import observe_live
@@ -44,12 +46,17 @@ class Memqos:
         self.fs = CgroupFs()
         self.machine = read_machine()
         self.timeout = timeout
+        self.nri: RuntimeClient | None = None
+        """The runtime over NRI, to be written through instead of CRI."""
         assert self.machine.boot_id
         self._reserved: set[str] = set()
         self._hierarchy = hierarchy_of(self.fs, self.machine.boot_id)
 
     def router(self) -> Router:
-        return Router(self.fs, discover_owners(self.fs.root), 4096, self.timeout)
+        owners = discover_owners(self.fs.root)
+        if self.nri is not None:
+            owners = msgspec.structs.replace(owners, sockets={}, has_nri=True)
+        return Router(self.fs, owners, 4096, self.timeout, self.nri)
 
     def step(
         self,

@@ -133,11 +133,16 @@ CREATE: Final[Message] = {
 ID: Final[Message] = {"id": ProtoField(1, "text")}
 UPDATE: Final[Message] = {"container_id": ProtoField(1, "text"), "linux": ProtoField(2, RESOURCES)}
 
+NRI: Final = """
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+"""
+
 
 class Containerd:
     """One containerd whose runtimes put cgroups where the driver says."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, *, nri: bool = False) -> None:
         self.driver = driver
         self._of_thread = threading.local()
         self._channels: list[grpc.Channel] = []
@@ -148,7 +153,8 @@ class Containerd:
             HANDLER.format(name=name, binary=name, systemd=str(driver == "systemd").lower())
             for name in ("runc", "crun")
         )
-        (folder / "config.toml").write_text(CONFIG.format(pause=PAUSE) + "".join(handlers))
+        config = [CONFIG.format(pause=PAUSE), *handlers, NRI if nri else ""]
+        (folder / "config.toml").write_text("".join(config))
         self.start()
         archive = Path("/var/tmp/images.tar")
         archive.write_bytes(_archive())
@@ -251,12 +257,22 @@ class RunningPod:
             "RunPodSandbox", RUN_SANDBOX, {"config": self._config, "runtime_handler": handler}
         )["id"]
 
-    def container(self, name: str, command: tuple[str, ...] = (), **resources: Any) -> Path:
-        """Start a container; its cgroup."""
+    def container(
+        self,
+        name: str,
+        command: tuple[str, ...] = (),
+        mounts: Mapping[str, Path] | None = None,
+        **resources: Any,
+    ) -> Path:
+        """Start a container, with folders of the node by their paths in it; its cgroup."""
         config = {
             "metadata": {"name": name},
             "image": {"image": IMAGE},
             "command": command or ("/bin/sleep", "2147483647"),
+            "mounts": [
+                {"container_path": path, "host_path": str(folder)}
+                for path, folder in (mounts or {}).items()
+            ],
             "labels": {
                 "io.kubernetes.pod.namespace": "default",
                 "io.kubernetes.pod.name": self.uid,

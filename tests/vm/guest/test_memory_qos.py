@@ -1,8 +1,8 @@
 """Kubernetes' own scenarios of Memory QoS on a node, with memqos in the kubelet's place.
 
-systemd's cgroup driver, containerd and runc: three pods that run all the time, and are planned
-under one configuration after the other. What a kubelet does only for new containers, or never,
-memqos does for those that run.
+systemd's cgroup driver, containerd and runc, once over CRI and once over NRI: three pods that run
+all the time, and are planned under one configuration after the other. What a kubelet does only for
+new containers, or never, memqos does for those that run.
 """
 
 from collections.abc import Iterator
@@ -24,6 +24,7 @@ from tests.vm.guest.kubelet import (
     high,
     manifest,
 )
+from tests.vm.guest.nri_node import OtherPlugin
 from tests.vm.guest.owner_node import (
     Memqos,
     count,
@@ -38,10 +39,15 @@ from tests.vm.guest.runtime import Containerd, RunningPod
 from tests.vm.guest.support import MI, ROOT
 from tests.vm.harness.topology import Topology
 
+from memqos.agent.nri import NriRuntime
+from memqos.host.owner_discovery import NRI_SOCKET
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
 
-MACHINES = {"systemd-runc": Topology(nodes=(1536,), init="systemd")}
+MACHINES = {
+    "systemd-runc": Topology(nodes=(1536,), init="systemd"),
+    "over-nri": Topology(suite="forky", nodes=(1536,), init="systemd"),
+}
 
 NAMES = cgroup_names("systemd")
 KUBEPODS, BURSTABLE = (ROOT / path.removeprefix("/") for path in (NAMES.kubepods, NAMES.burstable))
@@ -57,6 +63,8 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.memqos = Memqos(folder)
         self.containerd = Containerd("systemd")
+        if Path(NRI_SOCKET).exists():  # containerd 2 has NRI on
+            self.memqos.nri = NriRuntime(OtherPlugin().connection, PATIENCE)
         self.burstable = RunningPod(self.containerd, "b", "Burstable")
         self.one = self.burstable.container("one", memory_limit_in_bytes=128 * MI)
         self.two = self.burstable.container("two", memory_limit_in_bytes=LIMIT)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tests.vm.harness import initrd, tools
 from tests.vm.harness.building import locked, make_disk, run
+from tests.vm.harness.topology import Suite
 
 HERE = Path(__file__).parent
 BOOT = HERE / "boot"
@@ -21,6 +22,7 @@ PROJECT = HERE.parents[2]
 
 GUEST_PACKAGES = (
     "usr-is-merged",
+    "mount",
     "systemd-sysv",
     "dbus",
     "python3",
@@ -31,6 +33,8 @@ GUEST_PACKAGES = (
     "openssl",
 )
 KERNEL = "linux-image-cloud-amd64"
+KERNEL_PACKAGE = "linux-(image|binary|modules|base)-[0-9][^ ]*"
+"""Since 7.2 kernel, modules and the list of what is built in have packages of their own."""
 KERNEL_MODULES = (
     "virtio_pci",
     "virtio_blk",
@@ -39,8 +43,7 @@ KERNEL_MODULES = (
     "overlay",
     "loop",
 )
-GUEST_PYTHON = "3.11"
-SITE_PACKAGES = f"usr/local/lib/python{GUEST_PYTHON}/dist-packages"
+GUEST_PYTHON: dict[Suite, str] = {"bookworm": "3.11", "trixie": "3.13", "forky": "3.14"}
 PYTEST = ("iniconfig", "packaging", "pluggy", "pygments", "pytest")
 """What the tests need on top of memqos itself."""
 
@@ -52,10 +55,12 @@ UNWANTED_UNITS = (
     "systemd-sysusers.service",
     "systemd-tmpfiles-setup.service",
     "systemd-tmpfiles-setup-dev.service",
+    "systemd-tmpfiles-setup-dev-early.service",
+    "systemd-firstboot.service",
     "systemd-update-utmp.service",
 )
 UNWANTED_FILES = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
-KEPT_IMAGES = 3
+KEPT_IMAGES = 6
 BUILDING = "building-"
 
 
@@ -74,22 +79,22 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memqos-vm"
 
 
-def built() -> Image | None:
+def built(suite: Suite = "bookworm") -> Image | None:
     """The image of today's recipe, if there is one."""
-    image = _image_in(_folder())
+    image = _image_in(_folder(suite))
     return image if image.root.exists() else None
 
 
-def image() -> Image:
+def image(suite: Suite = "bookworm") -> Image:
     """The image of today's recipe; whoever comes first builds it, the others wait."""
-    folder = _folder()
+    folder = _folder(suite)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.parent / "lock"):
-        if (ready := built()) is not None:
+        if (ready := built(suite)) is not None:
             return ready
         _remove_leftovers(folder.parent)
         with tempfile.TemporaryDirectory(prefix=BUILDING, dir=folder.parent) as building:
-            _build(Path(building)).rename(folder)
+            _build(Path(building), suite).rename(folder)
     return _image_in(folder)
 
 
@@ -105,8 +110,8 @@ def _pins(file: str) -> Iterator[tuple[str, str]]:
         yield found[1], found[0]
 
 
-def _folder() -> Path:
-    recipe = hashlib.sha256(requirements().encode())
+def _folder(suite: Suite) -> Path:
+    recipe = hashlib.sha256(f"{suite}\n{requirements()}".encode())
     for file in (Path(__file__), Path(initrd.__file__), INIT, *UNITS):
         recipe.update(file.read_bytes())
     return cache() / recipe.hexdigest()[:16]
@@ -125,53 +130,69 @@ def _remove_leftovers(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-def _build(folder: Path) -> Path:
+def _build(folder: Path, suite: Suite) -> Path:
     """Build in a folder of its own; the subfolder to keep."""
     root, kernel, kept = folder / "root", folder / "kernel", folder / "image"
     kept.mkdir()
     image = _image_in(kept)
-    _bootstrap(root, kernel_to=folder)
-    [package] = folder.glob("*.deb")
-    run("dpkg-deb", "--extract", str(package), str(kernel))
-    [vmlinuz] = kernel.glob("boot/vmlinuz-*")
+    _bootstrap(root, suite, kernel_to=folder)
+    for package in folder.glob("*.deb"):
+        run("dpkg-deb", "--extract", str(package), str(kernel))
+    [vmlinuz] = [*kernel.glob("boot/vmlinuz-*"), *kernel.glob("usr/lib/modules/*/vmlinuz")]
     shutil.copy(vmlinuz, image.kernel)
     image.initrd.write_bytes(
         initrd.initrd(
             busybox=root / "bin/busybox",
             init=INIT,
-            kernel_modules=kernel / "lib/modules",
+            kernel_modules=kernel,
             wanted=KERNEL_MODULES,
         )
     )
     _configure(root)
-    _install_python_packages(root, folder / "requirements.txt")
+    _install_python_packages(root, folder / "requirements.txt", GUEST_PYTHON[suite])
     make_disk(image.root, root, size="2G")
     return kept
 
 
-def _bootstrap(root: Path, *, kernel_to: Path) -> None:
+def _bootstrap(root: Path, suite: Suite, *, kernel_to: Path) -> None:
     # The kernel is downloaded by the same apt, from the same sources, but not installed: that
     # would bring in the tools that make an initramfs.
     download_kernel = f"""
         export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
         cd {shlex.quote(str(kernel_to))}
-        apt-get -qq download "$(apt-cache depends --important {KERNEL} | sed -n 's/.*Depends: //p')"
+        apt-get -qq download $(apt-cache depends --recurse --important {KERNEL} |
+            grep -oE '{KERNEL_PACKAGE}' | sort -u)
     """
     run(
         # mmdebstrap mounts the host's /dev and more in the root. In a namespace of its own those
         # mounts end with it, however it ends, and are not there when the root is removed.
         *("unshare", "--mount"),
         *("mmdebstrap", "--quiet", "--mode=root", "--variant=essential", "--format=directory"),
-        "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
+        *_merge_usr(suite),
         '--aptopt=Acquire::Languages "none"',
         '--aptopt=APT::Install-Recommends "false"',
+        # A suite that is still being tested may not have been signed again in time.
+        '--aptopt=Acquire::Check-Valid-Until "false"',
         "--dpkgopt=force-unsafe-io",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in UNWANTED_FILES),
         f"--include={','.join(GUEST_PACKAGES)}",
         f"--customize-hook={download_kernel}",
-        *(tools.SUITE, str(root)),
-        *map(str, tools.apt_sources()),
+        *(suite, str(root)),
+        *(str(_sources_of(suite, source, kernel_to)) for source in tools.apt_sources()),
     )
+
+
+def _merge_usr(suite: Suite) -> Iterator[str]:
+    """Since Debian 13 the packages themselves do it."""
+    if suite == "bookworm":
+        yield "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
+
+
+def _sources_of(suite: Suite, source: Path, folder: Path) -> Path:
+    """The machine's own package source, for another suite."""
+    copy = folder / f"{suite}-{source.name}"
+    copy.write_text(source.read_text().replace(tools.SUITE, suite))
+    return copy
 
 
 def _configure(root: Path) -> None:
@@ -187,14 +208,15 @@ def _configure(root: Path) -> None:
         (units / name).symlink_to("/dev/null")
 
 
-def _install_python_packages(root: Path, list_at: Path) -> None:
+def _install_python_packages(root: Path, list_at: Path, python: str) -> None:
     list_at.write_text(requirements())
     pip = tools.pip()
     assert pip is not None
+    packages = f"usr/local/lib/python{python}/dist-packages"
     run(
         *(*pip, "--disable-pip-version-check", "install", "--no-compile", "--require-hashes"),
-        *("--only-binary=:all:", "--implementation=cp", f"--python-version={GUEST_PYTHON}"),
+        *("--only-binary=:all:", "--implementation=cp", f"--python-version={python}"),
         *("--platform=manylinux2014_x86_64", "--platform=manylinux_2_28_x86_64"),
-        *("--target", str(root / SITE_PACKAGES), "--requirement", str(list_at)),
+        *("--target", str(root / packages), "--requirement", str(list_at)),
     )
-    run("chroot", str(root), "python3", "-m", "compileall", "-q", f"/{SITE_PACKAGES}")
+    run("chroot", str(root), "python3", "-m", "compileall", "-q", f"/{packages}")

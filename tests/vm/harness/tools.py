@@ -36,7 +36,7 @@ def missing(packages: Mapping[str, str] = PACKAGES) -> list[str]:
 
 
 def apt_sources() -> list[Path]:
-    """The machine's own package sources."""
+    """The machine's own package sources: of Debian 12, which other suites take the place of."""
     folder = Path("/etc/apt/sources.list.d")
     listed = [Path("/etc/apt/sources.list"), *folder.glob("*.list"), *folder.glob("*.sources")]
     return [path for path in listed if path.is_file() and SUITE in path.read_text()]

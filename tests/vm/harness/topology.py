@@ -5,6 +5,8 @@ from typing import Literal
 from msgspec import Struct
 
 Init = Literal["tiny", "systemd"]
+Suite = Literal["bookworm", "trixie", "forky"]
+"""Debian 12, 13 and 14."""
 
 
 class Topology(Struct, frozen=True, kw_only=True):
@@ -13,6 +15,9 @@ class Topology(Struct, frozen=True, kw_only=True):
     Everything in the machine takes some twenty times as long as outside, so times are bounds
     against hanging and say nothing about speed.
     """
+
+    suite: Suite = "bookworm"
+    """The Debian that its kernel, runtimes and Python are of."""
 
     nodes: tuple[int, ...] = (1024,)
     """The memory of each NUMA node; processors are dealt out over the nodes in turn."""

@@ -11,6 +11,7 @@ from msgspec import Meta
 from memqos.converge.journal import JOURNAL_FOLDER
 from memqos.converge.pod_sources import PODS_API_SOCKET
 from memqos.host.cgroups import SYSTEM_ROOT
+from memqos.host.owner_discovery import NRI_SOCKET
 from memqos.kube.pod import Pod
 from memqos.kube.selector import Namespace, Selector
 from memqos.settings.settings import Numa, Placement, Policy
@@ -21,6 +22,7 @@ AGENT_KIND: Final = "AgentConfiguration"
 AgentMode = Literal["observe", "enforce"]
 LogFormat = Literal["text", "json"]
 PodOrigin = Literal["auto", "podsapi", "kubelet", "cluster", "files"]
+NriSwitch = Literal["off", "on"]
 
 _ONE_LINE: Final = r"^[^\x00-\x1f]+$"
 _DURATION: Final = {"duration": True}
@@ -251,6 +253,15 @@ class AgentConfiguration(ConfigSection, frozen=True, kw_only=True):
         FilePath | None,
         _description("The container runtime's socket. By default containerd's or CRI-O's."),
     ] = None
+    nri: Annotated[
+        NriSwitch,
+        _description(
+            "Be a plugin of the container runtime, so that containers start with their values."
+        ),
+    ] = "off"
+    nri_socket: Annotated[FilePath, _description("The container runtime's NRI socket.")] = (
+        NRI_SOCKET
+    )
     direct: Annotated[bool, _description("Write past systemd and the runtime, to the files.")] = (
         False
     )

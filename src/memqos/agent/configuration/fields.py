@@ -128,8 +128,8 @@ CONFIG_FIELDS: Final[dict[ConfigPath, ConfigField]] = {
 
 _BOOLEANS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_OFF: Final = "off"
-"""A word that YAML reads as false."""
+_SWITCH: Final = {False: "off", True: "on"}
+"""Words that YAML 1.1 reads as booleans."""
 _DURATION_HINT: Final = "write a number with a unit, such as 90s or 1m30s"
 
 
@@ -139,8 +139,8 @@ def decode_file_value(field: ConfigField, value: Any) -> Any:
         return _convert(value, bool, "true or false")
     if field.is_duration:
         return _convert(_seconds(value, field.expected), field.type, field.expected, as_given=value)
-    if value is False and _OFF in get_args(field.bare_type):
-        return _OFF
+    if isinstance(value, bool) and _SWITCH[value] in get_args(field.bare_type):
+        return _SWITCH[value]
     if get_origin(field.bare_type) is not tuple:
         return _convert(value, field.type, field.expected)
     if not isinstance(value, list | tuple):

@@ -1,6 +1,7 @@
 """The intent of one pod: the release's plan, as selection and annotations change it."""
 
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -10,6 +11,7 @@ from memqos.errors import InputError
 from memqos.kube.kubelet import STATIC
 from memqos.kube.pod import Pod
 from memqos.kube.resources_in_use import is_terminal, with_resources_in_use
+from memqos.kube.shape import containers_of
 from memqos.plan.changes import as_stored
 from memqos.plan.cpuset import MEMS
 from memqos.plan.levels import PROTECTION_FILES
@@ -49,6 +51,14 @@ WRITABLE_FILES: Final = (*MEMORY_FILES, MEMS)
 """The same and, where it is asked to, what binds containers to NUMA nodes."""
 
 
+class ContainerIntent(NamedTuple):
+    """How a container of a pod should be, whether it has a cgroup or not."""
+
+    settings: FileSettings
+    kubelet: FileSettings
+    """What the kubelet itself has the runtime set; nothing where its MemoryQoS is off."""
+
+
 class PodIntent(msgspec.Struct, frozen=True, kw_only=True):
     """One pod, and how its cgroups should be."""
 
@@ -71,6 +81,8 @@ class PodIntent(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[Notice, ...] = ()
     ignored_annotations: int = 0
     """How many annotations are."""
+    containers: Mapping[str, ContainerIntent] = {}
+    """By name; only where the agent is a plugin of the runtime."""
 
 
 class AgentSettings(NodeSettings, frozen=True, kw_only=True):
@@ -134,10 +146,8 @@ class IntentPlanner:
             if isinstance(found, Unresolved):
                 unresolved.append(found)
             else:
-                settings = {
-                    name: found.settings[name] for name in MEMORY_FILES if name in found.settings
-                }
-                cgroups.append(msgspec.structs.replace(found, settings=settings | instead))
+                settings = _memory_settings(found.settings) | instead
+                cgroups.append(msgspec.structs.replace(found, settings=settings))
         return PodIntent(
             pod=pod,
             key=key,
@@ -151,7 +161,25 @@ class IntentPlanner:
             reservation=self._reservation(cgroups),
             notices=self._notices(pod),
             ignored_annotations=granted.ignored,
+            containers={}
+            if self.configuration.nri == "off"
+            else self._containers(pod, own, instead),
         )
+
+    def _containers(
+        self, pod: Pod, own: PodPlan, instead: FileSettings
+    ) -> dict[str, ContainerIntent]:
+        kubelet_plan = self.kubelet_plan(pod)
+        kubelet = own.containers if kubelet_plan is None else kubelet_plan.containers
+        return {
+            container.name: ContainerIntent(
+                _memory_settings(planned.settings) | instead,
+                {} if kubelet_plan is None else _memory_settings(its.settings),
+            )
+            for container, planned, its in zip(
+                containers_of(pod), own.containers, kubelet, strict=True
+            )
+        }
 
     def kubelet_plan(self, pod: Pod) -> PodPlan | None:
         """What the running kubelet plans for a pod; None where its MemoryQoS is not on."""
@@ -204,6 +232,10 @@ class IntentPlanner:
     @property
     def page_size(self) -> int:
         return self.node_settings.settings.page_size
+
+
+def _memory_settings(settings: FileSettings) -> FileSettings:
+    return {name: settings[name] for name in MEMORY_FILES if name in settings}
 
 
 def _unresolved_intent(pod: Pod, key: str, why: str) -> PodIntent:

@@ -75,6 +75,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     reserved: tuple[Cgroup, ...]
     """The reserved cgroups that memqos writes to."""
     pods: tuple[PodView, ...]
+    pods_by_uid: Mapping[str, PodView]
+    """The same by the UIDs that cgroups have."""
     observed_pods: tuple[str, ...]
     """Paths of the pods whose cgroups exist, known to the source or not."""
     files: Mapping[str, Mapping[str, str]]
@@ -107,6 +109,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 def node_view(core: "Reconciler") -> NodeView:
     """The view of now. It is made each turn: it copies containers, and works out nothing."""
     node_intent, observed = core.node_intent, core.observed
+    pods = {uid: _pod_view(core, intent) for uid, intent in node_intent.intents.items()}
     pending = tuple([change for changes in core.pending.values() for change in changes])
     return NodeView(
         configuration=core.configuration,
@@ -118,7 +121,8 @@ def node_view(core: "Reconciler") -> NodeView:
         reserved=tuple(
             [each for each in node_intent.reserved if node_intent.is_enforced(each, None)]
         ),
-        pods=tuple([_pod_view(core, intent) for intent in node_intent.intents.values()]),
+        pods=tuple(pods.values()),
+        pods_by_uid=pods,
         observed_pods=tuple(observed.pods),
         files={path: each.files for path, each in observed.by_path.items()},
         pending=pending,

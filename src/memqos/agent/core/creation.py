@@ -1,0 +1,160 @@
+"""The values of containers that a runtime is about to create or to resize, by the last view."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from memqos.agent.core.pod_intent import MEMORY_FILES, ContainerIntent, IntentPlanner
+from memqos.agent.core.view import NodeView, PodView
+from memqos.host.nri.messages import NriContainer
+from memqos.kube.pod import Container, ContainerStatus, Pod, ResourceRequirements
+from memqos.kube.quantity import milli_of
+from memqos.kube.resources_in_use import with_resources_in_use
+from memqos.plan.changes import DEFAULTS, as_stored
+from memqos.plan.names import RuntimeName, names_of
+
+_MEMORY: Final = "memory"
+
+
+class ContainerValues(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container should get from its runtime, beside what the kubelet has it set."""
+
+    path: str
+    """Of its cgroup."""
+    pod: str
+    """namespace/name."""
+    container: str
+    values: Mapping[str, str]
+    """File → value; only those that differ from what would be there."""
+    kubelet: Mapping[str, str]
+    """File → value that the kubelet has the runtime store."""
+    is_enforced: bool
+    """Whether memqos writes to this pod."""
+
+    def without(self, file: str) -> "ContainerValues":
+        """The same but for one file."""
+        values = {name: value for name, value in self.values.items() if name != file}
+        return msgspec.structs.replace(self, values=values)
+
+    def prior(self, file: str) -> str:
+        """What would be there without memqos."""
+        return self.kubelet.get(file, DEFAULTS[file])
+
+
+def values_at_creation(
+    view: NodeView, container: NriContainer, runtime: RuntimeName
+) -> ContainerValues | None:
+    """What a new container gets; None where the agent does not know it."""
+    pod = view.pods_by_uid.get(container.pod_uid)
+    intent = None if pod is None else pod.intent.containers.get(container.name)
+    if pod is None or intent is None:
+        return None
+    return _values(view, pod, intent, container, runtime)
+
+
+def values_at_resize(
+    view: NodeView, planner: IntentPlanner, container: NriContainer, runtime: RuntimeName
+) -> ContainerValues | None:
+    """What a container gets whose memory limit is being changed; None where none is changed."""
+    pod = view.pods_by_uid.get(container.pod_uid)
+    if pod is None or not container.limit or container.name not in pod.intent.containers:
+        return None
+    resized = planner.intent_of(_with_limit(pod.intent.pod, container.name, container.limit))
+    if resized is None or container.name not in resized.containers:
+        return None
+    return _values(view, pod, resized.containers[container.name], container, runtime)
+
+
+def _values(
+    view: NodeView,
+    pod: PodView,
+    intent: ContainerIntent,
+    container: NriContainer,
+    runtime: RuntimeName,
+) -> ContainerValues | None:
+    node_settings = view.node_settings
+    page_size, names = node_settings.settings.page_size, names_of(node_settings.config)
+    if pod.intent.path is None:
+        return None
+    # NRI shows what the kubelet sends from 0.10 on; before, it is what this kubelet plans.
+    kubelet = {
+        file: as_stored(file, setting.value, page_size)
+        for file, setting in intent.kubelet.items()
+        if setting.value is not None
+    } | {file: value for file, value in container.unified.items() if file in MEMORY_FILES}
+    # A runtime fails to start a container with a value whose file is not there.
+    exist = view.files.get(names.kubepods, {})
+    planned = {
+        file: as_stored(file, setting.value, page_size)
+        for file, setting in intent.settings.items()
+        if file in exist and not (file == "memory.min" and pod.is_unreserved)
+    }
+    return ContainerValues(
+        path=names.container(pod.intent.path, container.id, runtime),
+        pod=pod.intent.key,
+        container=container.name,
+        values={
+            file: value
+            for file, value in planned.items()
+            if value != kubelet.get(file, DEFAULTS[file])
+        },
+        kubelet=kubelet,
+        is_enforced=pod.intent.mode == "enforce" and node_settings.doubt is None,
+    )
+
+
+def _with_limit(pod: Pod, name: str, limit: int) -> Pod:
+    """A pod whose container has another memory limit, and the requests that go with it."""
+    specified = next(each for each in _containers(pod) if each.name == name)
+    in_use = next(each for each in _containers(with_resources_in_use(pod)) if each.name == name)
+    # A kubelet resizes to what the spec says, and reports it in the status when it is done.
+    resources = (
+        specified.resources
+        if _memory_limit(specified.resources) == limit
+        else _limited(in_use.resources, limit)
+    )
+    replace = msgspec.structs.replace
+    spec, status = pod.spec, pod.status
+
+    def resized(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+        return containers and tuple(
+            replace(each, resources=resources) if each.name == name else each for each in containers
+        )
+
+    def reported(
+        statuses: tuple[ContainerStatus, ...] | None,
+    ) -> tuple[ContainerStatus, ...] | None:
+        return statuses and tuple(
+            replace(each, resources=resources) if each.name == name else each for each in statuses
+        )
+
+    return replace(
+        pod,
+        spec=replace(
+            spec,
+            containers=resized(spec.containers),
+            init_containers=resized(spec.init_containers),
+        ),
+        status=status
+        and replace(
+            status,
+            container_statuses=reported(status.container_statuses),
+            init_container_statuses=reported(status.init_container_statuses),
+        ),
+    )
+
+
+def _containers(pod: Pod) -> tuple[Container, ...]:
+    return (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+
+
+def _limited(resources: ResourceRequirements | None, limit: int) -> ResourceRequirements:
+    resources = resources or ResourceRequirements()
+    limits = {**(resources.limits or {}), _MEMORY: limit}
+    return msgspec.structs.replace(resources, limits=limits)
+
+
+def _memory_limit(resources: ResourceRequirements | None) -> int | None:
+    given = None if resources is None else (resources.limits or {}).get(_MEMORY)
+    return None if given is None else milli_of(given) // 1000

@@ -1,0 +1,132 @@
+"""A node whose runtime has NRI on, with an agent that is its plugin."""
+
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.eventually import eventually
+from tests.vm.guest.agent import Agent
+from tests.vm.guest.owner_node import text
+from tests.vm.guest.runtime import Containerd, Handler, RunningPod
+from tests.vm.guest.support import MI
+
+from memqos.host.nri.messages import NriContainer, RuntimeInfo
+from memqos.host.nri.mux import ConnectionEnded
+from memqos.host.nri.plugin import NriConnection
+from memqos.host.owner_discovery import NRI_SOCKET
+from memqos.plan.names import Driver
+
+LOW: Final = "memory.low"
+HIGH: Final = "memory.high"
+REQUEST: Final = 16 * MI
+LIMIT: Final = 48 * MI
+OWN: Final = (str(REQUEST), str((REQUEST + LIMIT) // 2))
+"""memory.low and memory.high by the agent's plan."""
+FIRST_COMMAND: Final = (
+    "cat /sys/fs/cgroup/memory.low /sys/fs/cgroup/memory.high >/out/$0; exec sleep 2147483647"
+)
+
+
+class NriNode(Agent):
+    """Pods are made known to the agent before their containers are created, as by a kubelet."""
+
+    def __init__(self, folder: Path, driver: Driver) -> None:
+        super().__init__(folder, driver)
+        self.driver = driver
+        self.containerd = Containerd(driver, nri=True)
+        self.out = folder / "out"
+        self.out.mkdir()
+
+    def start(self, **more: object) -> None:
+        super().start(nri="on", **more)
+        eventually("the agent is connected", lambda: self.nri()["runtime"])
+
+    def nri(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.state()["nri"]
+        return found
+
+    def pod(
+        self, uid: str, handler: Handler = "runc", containers: Sequence[str] = ("main",)
+    ) -> RunningPod:
+        """A pod that the agent knows of."""
+        resources = {"requests": {"memory": str(REQUEST)}, "limits": {"memory": str(LIMIT)}}
+        self.tell(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": uid, "uid": uid},
+                "spec": {
+                    "containers": [
+                        {"name": name, "image": "i", "resources": resources} for name in containers
+                    ]
+                },
+            }
+        )
+        made = RunningPod(self.containerd, uid, "Burstable", handler)
+        if self.agent is not None:
+            eventually("the agent knows it", lambda: uid in self.known_pods())
+        return made
+
+    def known_pods(self) -> set[str]:
+        return {pod["pod"].partition("/")[2] for pod in self.state()["pods"]}
+
+    def run(self, pod: RunningPod, name: str = "main") -> Path:
+        """Start a container, whose first command writes down what it has."""
+        command = ("/bin/sh", "-c", FIRST_COMMAND, f"{pod.uid}-{name}")
+        return pod.container(name, command, {"/out": self.out}, memory_limit_in_bytes=LIMIT)
+
+    def first_values(self, pod: RunningPod, name: str = "main") -> tuple[str, ...]:
+        """What the first command of a container has found."""
+        found = self.out / f"{pod.uid}-{name}"
+        eventually("it has run", lambda: found.exists() and len(found.read_text().split()) == 2)
+        return tuple(found.read_text().split())
+
+    def stop(self) -> None:
+        if self.agent is not None:
+            self.end(signal.SIGKILL)
+        self.containerd.kill()
+
+
+class OtherPlugin:
+    """A plugin beside the agent, which gives every new container the same values."""
+
+    def __init__(self, **values: str) -> None:
+        self.values = {f"memory.{file}": value for file, value in values.items()}
+        self.is_listed = False
+        self.connection = NriConnection(NRI_SOCKET, "other", "20", self)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        eventually("it is in the list", lambda: self.is_listed)
+
+    def close(self) -> None:
+        self.connection.hang_up()
+        self._thread.join()
+
+    def configure(self, runtime: RuntimeInfo) -> None: ...
+
+    def synchronize(self, containers: list[NriContainer]) -> None:
+        self.is_listed = True
+
+    def create(self, container: NriContainer) -> Mapping[str, str]:
+        return self.values
+
+    def update(self, container: NriContainer) -> Mapping[str, str]:
+        return {}
+
+    def note_started(self, container: str) -> None: ...
+
+    def note_stopped(self, container: str) -> None: ...
+
+    def note_failure(self, error: Exception) -> None: ...
+
+    def _serve(self) -> None:
+        try:
+            self.connection.serve()
+        except ConnectionEnded:
+            return
+
+
+def values(cgroup: Path) -> tuple[str, str]:
+    return text(cgroup, LOW), text(cgroup, HIGH)

@@ -1,0 +1,107 @@
+"""Faults in the middle of creations: none of those fails, and every container gets its values."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.eventually import eventually
+from tests.vm.guest.agent import Agent
+from tests.vm.guest.nri_node import LIMIT, OWN, NriNode, OtherPlugin, values
+from tests.vm.guest.owner_node import number
+from tests.vm.guest.support import MI
+from tests.vm.harness.topology import Topology
+
+from memqos.host.grpc import GrpcError
+
+MACHINES = {"forky": Topology(suite="forky", nodes=(1536,), init="systemd")}
+CREATIONS = 20
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NriNode]:
+    made = NriNode(tmp_path_factory.mktemp("node"), "systemd")
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_a_resize_has_values_of_the_new_limit_in_the_same_call(node: NriNode) -> None:
+    pod = node.pod("resized")
+    cgroup = node.run(pod)
+    node.first_values(pod)
+    larger = LIMIT + 32 * MI
+    before = node.nri()["answers"]["set"]
+    node.containerd.update(pod.containers["main"], memory_limit_in_bytes=larger)
+    assert number(cgroup, "memory.max") == larger
+    assert node.nri()["answers"]["set"] == before + 1
+    # The manifest has the old limit still: its values are put back by and by.
+    eventually("the values of the manifest are back", lambda: values(cgroup) == OWN)
+
+
+def test_no_creation_fails_whatever_becomes_of_the_agent_and_the_runtime(node: NriNode) -> None:
+    names = [f"c{number}" for number in range(CREATIONS)]
+    pod = node.pod("many", containers=names)
+    assert node.agent is not None
+    created: dict[str, Path] = {}
+
+    def create(count: int) -> None:
+        for name in names[len(created) : len(created) + count]:
+            created[name] = pod.container(name, memory_limit_in_bytes=LIMIT)
+
+    create(4)
+    assert [values(each) for each in created.values()] == [OWN] * 4
+    node.agent.send_signal(signal.SIGSTOP)  # it hangs: the runtime waits for it once
+    create(4)
+    node.agent.send_signal(signal.SIGCONT)
+    create(2)
+    node.end(signal.SIGKILL)
+    create(2)
+    node.start()
+    create(2)
+    node.containerd.kill()
+    node.containerd.start()
+    create(CREATIONS - len(created))
+    eventually(
+        "every container has its values",
+        lambda: all(values(each) == OWN for each in created.values()),
+    )
+    eventually("the agent is connected again", lambda: node.nri()["runtime"])
+
+
+def test_a_second_agent_does_not_connect_while_the_first_is_there(
+    node: NriNode, tmp_path: Path
+) -> None:
+    with Agent(tmp_path, "systemd") as second:
+        second.start(nri="on", mode="observe")
+        eventually("it says why it waits", lambda: second.state()["nri"]["problem"])
+        assert "another memqos is connected" in second.state()["nri"]["problem"]
+        pod = node.pod("beside-two")
+        node.run(pod)
+        assert node.first_values(pod) == OWN
+
+
+def test_a_killed_agent_leaves_a_journal_of_what_the_runtime_set(node: NriNode) -> None:
+    """Nothing was written by the agent itself here, and it has no time to look."""
+    pod = node.pod("killed")
+    assert node.agent is not None
+    cgroup = node.run(pod)
+    node.end(signal.SIGKILL)
+    assert node.first_values(pod) == OWN
+    node.roll_back()
+    assert values(cgroup) == ("0", "max")
+    node.start()
+
+
+def test_another_plugin_that_sets_memory_high_fails_two_creations_and_no_more(
+    node: NriNode,
+) -> None:
+    other, pod = OtherPlugin(high=str(40 * MI)), node.pod("contested")
+    for _ in range(2):
+        with pytest.raises(GrpcError, match="both tried to set"):
+            node.run(pod)
+    cgroup = node.run(pod)
+    assert node.first_values(pod) == ("0", str(40 * MI))
+    assert node.nri()["contested"]
+    eventually("the values are written after the start", lambda: values(cgroup) == OWN)
+    other.close()
