@@ -5,9 +5,15 @@ The names below are the library's public ones; each is imported when it is first
 
     >>> import memqos, msgspec
     >>> pod = msgspec.convert({"spec": {"containers": [{"name": "c", "image": "i"}]}}, memqos.Pod)
-    >>> settings = memqos.Settings(memqos.Release.of("1.36"), factor=0.9)
-    >>> memqos.semantics(pod, settings).plan.qos
+    >>> settings = memqos.resolve(memqos.NodeFacts(), memqos.SettingsOptions(release="1.37"))
+    >>> print(settings.enablement)
+    MemoryQoS is on: the default of 1.37, and no kubelet configuration is known
+    >>> memqos.semantics(pod, settings.settings).plan.qos
     'BestEffort'
+
+`Settings(Release.of("1.36"), factor=0.9)` are settings with the release's gates: MemoryQoS is off
+there, so they give what `memqos explain` shows for the gate off. `Release.of("1.36", {"MemoryQoS":
+True})` gives what it shows for the gate on.
 """
 
 from importlib import import_module
@@ -47,7 +53,11 @@ if TYPE_CHECKING:
     from memqos.plan.tree import Tree as Tree
     from memqos.plan.tree import plan_node as plan_node
     from memqos.release import Release as Release
+    from memqos.settings.facts import NodeFacts as NodeFacts
+    from memqos.settings.resolver import NodeSettings as NodeSettings
+    from memqos.settings.resolver import resolve as resolve
     from memqos.settings.settings import Settings as Settings
+    from memqos.settings.settings import SettingsOptions as SettingsOptions
 
 _HOME: Final = {
     "Capacity": "kube.node",
@@ -59,6 +69,8 @@ _HOME: Final = {
     "KubeletConfiguration": "kube.kubelet",
     "MemqosError": "errors",
     "Node": "kube.node",
+    "NodeFacts": "settings.facts",
+    "NodeSettings": "settings.resolver",
     "Planner": "plan.semantics",
     "Pod": "kube.pod",
     "PodPlan": "plan.pod",
@@ -69,6 +81,7 @@ _HOME: Final = {
     "Semantics": "plan.semantics",
     "Setting": "plan.setting",
     "Settings": "settings.settings",
+    "SettingsOptions": "settings.settings",
     "Shape": "kube.shape",
     "Tree": "plan.tree",
     "Unreachable": "errors",
@@ -82,6 +95,7 @@ _HOME: Final = {
     "plan_node": "plan.tree",
     "qos_class": "kube.qos",
     "read_kubelet": "kube.kubelet.reading",
+    "resolve": "settings.resolver",
     "semantics": "plan.semantics",
     "validate": "kube.validation",
 }

@@ -197,18 +197,25 @@ def test_all_commands_agree_on_every_node_release_and_gate_set(node_file: str) -
         planned = outcome(plan, node_file, stated)
         assert agree(outcome(numa, node_file, stated), planned), stated
         assert agree(outcome(rank, node_file, stated), planned), stated
-        # What explain assumes of the gate is no difference where the gate is stated.
-        if "MemoryQoS" in stated.gates:
-            assert agree(outcome(explain, node_file, stated), planned), stated
+        assert agree(outcome(explain, node_file, stated), planned), stated
 
 
-def test_explain_assumes_the_gate_and_nothing_else(node_file: str) -> None:
-    text = load_snapshot(node_file).kubelet_configuration
-    for release in RELEASES:
-        # A gate that the kubelet's configuration names is not assumed.
-        gates = {} if "MemoryQoS" in text else {"MemoryQoS": True}
-        explained = outcome(explain, node_file, Stated(release, {}))
-        assert agree(explained, outcome(plan, node_file, Stated(release, gates))), release
+def test_commands_agree_whether_memory_qos_is_on_and_why(node_file: str) -> None:
+    for release, gates in product(RELEASES, GATES):
+        texts = tuple(f"{name}={str(on).lower()}" for name, on in gates.items())
+        try:
+            observation = observe_snapshot_file(node_file)
+            planned = plan_observation(observation, PlanOptions(release=release, gates=gates))
+        except MemqosError:
+            continue
+        arguments = check_settings_options(
+            release=release, gates=texts, kubelet=None, snapshot=node_file, factor=None, policy=None
+        )
+        explained = resolve_settings(arguments).enablement
+        assert explained == planned.enablement
+        assert explained.state == (
+            "on" if planned.settings.release.is_enabled("MemoryQoS") else "off"
+        )
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)

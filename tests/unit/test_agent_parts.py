@@ -400,11 +400,11 @@ class TestWhatItTells:
         ("options", "sums"),
         [
             ({"policy": "None"}, (0, 0)),
-            ({"policy": "HardReservation"}, (100 * MI, 0)),
-            ({"release": "1.35"}, (100 * MI, 0)),
+            ({"policy": "HardReservation"}, (164 * MI, 0)),
+            ({"release": "1.35"}, (164 * MI, 0)),
         ],
     )
-    def test_are_no_sums_of_what_is_not_reserved(
+    def test_are_sums_of_what_the_policy_reserves(
         self, options: dict[str, Any], sums: tuple[int, int], folder: Path
     ) -> None:
         text = self.of_two_pods(SteppedNode(folder, kep_metrics=True, **options))

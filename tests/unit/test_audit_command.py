@@ -70,7 +70,8 @@ def test_the_numbers_of_a_pod_are_those_explain_has(tmp_path: Path) -> None:
         (tmp_path / "node.json").write_text(json.dumps(node))
         flags = ("--policy", "TieredReservation", "--release", "1.36")
         explained = memqos(
-            "explain", str(one), "--node", str(tmp_path / "node.json"), "-o", "json", *flags
+            *("explain", str(one), "--node", str(tmp_path / "node.json"), "-o", "json", *flags),
+            *("--gate", "MemoryQoS=true"),
         ).data["pods"][0]
         audited = next(
             pod for pod in audit(*flags)["pods"] if pod["name"] == item["metadata"]["name"]
@@ -87,7 +88,8 @@ def test_the_summary_names_who_stands_out() -> None:
     done = memqos("audit", DUMP, "--usage", METRICS, "--policy", "TieredReservation")
     assert done.code == 0
     for text in (
-        "12 pods on 3 nodes in 3 namespaces · Kubernetes 1.36 · policy TieredReservation",
+        "12 pods on 3 nodes in 3 namespaces · Kubernetes 1.36 · MemoryQoS as if on · "
+        "policy TieredReservation",
         "Guaranteed  ████",
         "evicted first on worker-2: batch/report-28391",
         "warning  pod/throttled  1 place",
@@ -216,7 +218,9 @@ def test_two_processes_find_what_one_does() -> None:
 
 def test_terms_are_compared() -> None:
     compared = audit("--compare", "policy=HardReservation,factor=0.5,release=1.37")["compared"]
-    assert compared["with"] == "Kubernetes 1.37 · policy HardReservation · factor 0.5"
+    assert compared["with"] == (
+        "Kubernetes 1.37 · MemoryQoS on · policy HardReservation · factor 0.5"
+    )
     assert compared["before"]["min"] == 0
     assert compared["after"]["min"] == 14696841216
     assert {node["name"] for node in compared["nodes"]} == {"worker-1", "worker-2", "worker-3"}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 from tests.commands import Done, memqos
 from tests.fakes.machine import deep_folder, put_tree
@@ -15,6 +16,7 @@ from tests.fakes.node import memory_folder
 from memqos.cli.main import INTERRUPTED, WRONG_USAGE
 from memqos.converge import observation
 from memqos.host.cgroups import CgroupFs, ReadTree, read_tree
+from memqos.host.machine import Roots, read_machine
 
 NODES: Final = Path(__file__).parents[1] / "nodes"
 
@@ -73,6 +75,26 @@ def test_a_folder_is_converged_by_apply_and_as_before_after_rollback(node: Folde
     assert node.contents() != before
     assert node.rollback().code == 0
     assert node.contents() == before
+
+
+@pytest.mark.parametrize("options", [(), ("--allow-old-kernel",)])
+def test_apply_leaves_memory_high_alone_on_an_old_kernel_unless_that_is_allowed(
+    node: Folder, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    old = msgspec.structs.replace(read_machine(Roots(cgroup=str(node.tree))), kernel="5.4.0")
+    monkeypatch.setattr("memqos.cli.node_plan.read_machine", lambda _roots: old)
+    for file in node.tree.rglob("memory.high"):
+        file.write_text(f"{16 << 20}\n")
+
+    def values(name: str) -> list[bytes]:
+        return [content for path, content in node.contents().items() if path.name == name]
+
+    before = values("memory.high"), values("memory.low")
+    done = node.apply(*options)
+    assert done.code == 0, done.err
+    assert (values("memory.high") == before[0]) == (not options)
+    assert values("memory.low") != before[1]
+    assert ("kernel 5.4.0 is older than 5.9" in done.err) == (not options)
 
 
 @pytest.mark.parametrize(

@@ -188,10 +188,15 @@ def test_findings_come_as_text_and_yaml(capsys: pytest.CaptureFixture[str]) -> N
     file = str(NODES / "numa.json")
     cli.main(["doctor", "--snapshot", file], standalone_mode=False)
     text = capsys.readouterr().out
-    assert text.startswith("info     protection/unknown  /\n")
+    assert text.startswith(
+        f"MemoryQoS is on: the default of 1.38, not changed by {file} (kubelet_configuration)\n\n"
+        "info     protection/unknown  /\n"
+    )
     assert text.endswith("\n3 things to know\n")
     cli.main(["doctor", "--snapshot", file, "-o", "yaml"], standalone_mode=False)
-    assert yaml.safe_load(capsys.readouterr().out)["node"] == file
+    data = yaml.safe_load(capsys.readouterr().out)
+    assert data["node"] == file
+    assert (data["enablement"]["state"], data["enablement"]["source"]) == ("on", "release default")
 
 
 def test_only_the_first_evidence_is_shown_and_the_rest_counted(

@@ -125,7 +125,8 @@ def test_a_resize_to_such_an_amount_leaves_the_plan_of_a_node_as_it_was(
         each["spec"]["containers"][0]["resources"] = {"requests": {"memory": amount}}
     after.write_text(json.dumps(snapshot))
     plans = [memqos("plan", "--snapshot", str(file), "-o", "json") for file in (before, after)]
-    assert plans[0] == plans[1]
+    assert plans[0].code == plans[1].code
+    assert plans[0].out.replace("before.json", "after.json") == plans[1].out
 
 
 @pytest.mark.parametrize("amount", HUGE)

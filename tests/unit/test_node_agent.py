@@ -457,6 +457,7 @@ class TestCommands:
             findings = node.findings()
         assert plan.code == 0, plan.err
         assert plan.out.splitlines()[1:] == [
+            "MemoryQoS is off: the default of 1.36, and no kubelet configuration is known",
             "as planned by the agent on this node: enforce · Kubernetes 1.38 · policy "
             "TieredReservation · factor 0.9 · 2 of 2 pods",
             "",

@@ -359,3 +359,44 @@ def test_pods_whose_pod_level_resources_are_ignored_are_named(tmp_path: Path) ->
     judged = memqos("doctor", "--snapshot", str(file))
     assert judged.returncode == 2
     assert "warning  numa/pod-level  default/p5-node1" in judged.stdout
+
+
+def test_a_difference_of_one_page_is_shown_in_bytes(tmp_path: Path) -> None:
+    node = recorded("systemd")
+    path, files = next(
+        (path, files)
+        for path, files in node["cgroups"].items()
+        if files.get("memory.high", "max").strip() != "max"
+    )
+    planned = int(files["memory.high"])
+    files["memory.high"] = str(planned - 4096)
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(node))
+    row = next(
+        line
+        for line in memqos("plan", "--snapshot", str(file)).stdout.splitlines()
+        if line.startswith("~")
+    )
+    assert row.split()[-4:] == ["memory.high", str(planned - 4096), "→", str(planned)], path
+
+
+def test_a_reserved_cgroup_keeps_no_protection_once_the_gate_is_off(tmp_path: Path) -> None:
+    """What is honoured after the change, not what is in place."""
+    node = recorded("systemd")
+    text = node["kubelet_configuration"].replace("[pods]", "[pods, kube-reserved]")
+    node["kubelet_configuration"] = f"{text}kubeReservedCgroup: /podruntime\n"
+    for files in node["cgroups"].values():
+        files["memory.current"] = str(8 << 20)
+    node["cgroups"]["/podruntime.slice"] = {
+        "memory.min": str(100 << 20),
+        "memory.low": "0",
+        "memory.high": "max",
+        "memory.current": str(32 << 20),
+    }
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(node))
+    done = memqos("plan", "--snapshot", str(file), "--gate", "MemoryQoS=false", "-o", "json")
+    (change,) = [
+        each for each in json.loads(done.stdout)["changes"] if each["path"] == "/podruntime.slice"
+    ]
+    assert (change["old"], change["new"], change["honoured"]) == (str(100 << 20), "0", 0)

@@ -6,11 +6,11 @@ from pathlib import Path
 import memqos
 
 PUBLIC = """
-    Capacity Cgroup Claim FieldError InputError JournalError KubeletConfiguration MemqosError Node
-    Planner Pod PodPlan Protection Quantity Reason Release Semantics Setting Settings Shape Tree
-    Unreachable
-    UnsupportedRelease WriteRefused allocatable apply_defaults cgroup_names effective kubelet_from
-    plan_node qos_class read_kubelet semantics validate
+    Capacity Cgroup Claim FieldError InputError JournalError KubeletConfiguration MemqosError
+    Node NodeFacts NodeSettings Planner Pod PodPlan Protection Quantity Reason Release Semantics
+    Setting Settings SettingsOptions Shape Tree Unreachable UnsupportedRelease WriteRefused
+    allocatable apply_defaults cgroup_names effective kubelet_from plan_node qos_class
+    read_kubelet resolve semantics validate
 """.split()  # noqa: SIM905
 
 
@@ -43,4 +43,4 @@ def test_importing_memqos_imports_nothing_of_it() -> None:
 def test_the_docstring_example_holds() -> None:
     import doctest
 
-    assert doctest.testmod(memqos) == (0, 4)
+    assert doctest.testmod(memqos) == (0, 5)

@@ -85,3 +85,12 @@ def test_a_rule_has_a_text_and_a_source(rule: object) -> None:
 
 def test_the_command_lists_the_rules_of_audit_and_doctor() -> None:
     assert [each["id"] for each in memqos("rules", "-o", "json").data] == LISTED
+
+
+def test_a_rule_that_differs_from_a_document_says_so_and_is_on_the_page_of_differences() -> None:
+    page = (ROOT / "docs" / "differences.md").read_text()
+    differing = {rule.id: rule.differs for rule in RULES.values() if rule.differs is not None}
+    assert {"high/neither", "gate-off", "eviction/rank", "oom/burstable"} <= set(differing)
+    for rule, words in differing.items():
+        assert f"`{rule}`" in page
+        assert "kubelet 1." in words, rule

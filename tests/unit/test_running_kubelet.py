@@ -242,7 +242,7 @@ class TestSources:
             f"{own} and 2 drop-ins of {tmp_path}/d and the flags of the kubelet's process "
             "(--feature-gates)"
         )
-        assert found.is_in_use
+        assert (found.is_in_use, found.flag_gates) == (True, ("MemoryQoS",))
 
     def test_a_file_of_the_process_that_cannot_be_read_is_not_replaced_by_another(
         self, tmp_path: Path, program: Path

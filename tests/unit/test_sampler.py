@@ -124,6 +124,17 @@ def test_a_stuck_container_is_let_on_and_reined_in_again(folder: Path) -> None:
     assert node.sampler.guard_moves == {"widen": 4, "narrow": 4}
 
 
+def test_the_guard_widens_nothing_where_memory_high_is_withheld(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memqos.settings.resolver.old_kernel_risk", lambda _kernel: "it is old")
+    node = Watched(folder)
+    node.bed.kernel.set(node.path, HIGH, str(PLANNED * MI))
+    node.lives(40, stuck=True)
+    assert node.high() == PLANNED
+    assert not node.sampler.guard_moves
+
+
 def test_a_container_that_is_fine_keeps_its_plan(folder: Path) -> None:
     node = Watched(folder)
     node.lives(120)

@@ -210,3 +210,32 @@ def test_a_pending_resize_is_not_planned() -> None:
         Capacity(cpu=1000, memory=1 << 34),
     )
     assert tree.cgroups["/kubepods/burstable/podu-1/abc"].settings["memory.max"].value == 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("driver", "limit", "of_pod"),
+    [
+        ("systemd", "97m", "10000 100000"),
+        ("systemd", "1234m", "124000 100000"),
+        ("systemd", "1", "100000 100000"),
+        ("cgroupfs", "97m", "9700 100000"),
+    ],
+)
+def test_a_pods_slice_has_cpu_time_in_whole_percents(driver: str, limit: str, of_pod: str) -> None:
+    """systemd takes CPUQuotaPerSecUSec in steps of 10 ms; containers are exact."""
+    resources = {"limits": {"cpu": limit, "memory": "64Mi"}}
+    pod = msgspec.convert(
+        {
+            "metadata": {"name": "p", "uid": "u-1"},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
+            "status": {"containerStatuses": [{"name": "c", "containerID": "containerd://c1"}]},
+        },
+        Pod,
+    )
+    config = with_defaults({"cgroup_driver": driver}, 38)
+    capacity = Capacity(cpu=2000, memory=4 << 30)
+    tree = plan_node([pod], Settings(Release.of("1.38"), 0.9), config, capacity)
+    by_level = {cgroup.level: cgroup for cgroup in tree.cgroups.values()}
+    assert by_level["pod"].settings["cpu.max"].value == of_pod
+    milli = int(limit.removesuffix("m")) if limit.endswith("m") else int(limit) * 1000
+    assert by_level["container"].settings["cpu.max"].value == f"{milli * 100} 100000"

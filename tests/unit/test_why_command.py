@@ -279,3 +279,20 @@ def test_records_in_a_snapshot_that_make_no_sense_are_skipped(tmp_path: Path) ->
     done = memqos("why", name, "-n", namespace, "--snapshot", file)
     assert done.code == 0
     assert "a snapshot is one look" in done.out
+
+
+class TestAPodToWhichNothingHappened:
+    NODE = "tests/nodes/systemd.json"
+
+    def test_has_no_time_in_1970(self) -> None:
+        done = memqos("why", "p7-node1", "c0", "--snapshot", self.NODE)
+        assert done.out.splitlines() == [
+            "default/p7-node1 c0 · Burstable",
+            "nothing was recorded",
+            "nothing happened",
+            "note: a snapshot is one look: memqos agent records what happens in between",
+        ]
+        (container,) = memqos("why", "p7-node1", "c0", "--snapshot", self.NODE, "-o", "json").data[
+            "containers"
+        ]
+        assert (container["since"], container["until"]) == (None, None)

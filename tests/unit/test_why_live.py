@@ -119,6 +119,12 @@ class TestWithoutARecord:
         ended = {**KILLED, "reason": "Completed", "exitCode": 0}
         put(server, {"name": "api", "state": {"terminated": ended}})
         assert "nothing happened" in why().out
+        drawn = why("-o", "svg")
+        assert (drawn.code, drawn.out) == (1, "")
+        assert drawn.err == (
+            "memqos: there is nothing to draw of pod shop/api-1: nothing was recorded, and nothing "
+            "happened – memqos agent records; without -o svg the pod is described\n"
+        )
 
     def test_an_eviction_is_reported_once(self, server: FakeApiServer) -> None:
         chosen = {
@@ -304,7 +310,7 @@ class TestBesideARecord:
         del server.answers["/api/v1/nodes/node-1"]
         server.stores["nodes"].put({"metadata": {"name": "node-1"}, "status": memory | info})
         asked = ("explain", "pod/api-1", "-n", "shop", "--context", "dev", "--why", "-o", "json")
-        (pod,) = memqos(*asked).data["pods"]
+        (pod,) = memqos(*asked, "--gate", "MemoryQoS=true").data["pods"]
         because = pod["containers"][0]["values"]["memory.high"]["because"]
         assert because["rule"] == SHARE_OF_LIMIT.id
         assert (throttled()["rule"], throttled()["because"]) == (because["rule"], because["says"])

@@ -224,6 +224,13 @@ SETTINGS_KNOWN: Final = Metric(
     "1 where the running kubelet's release and configuration are known, or stated without "
     "contradiction; 0 where they are a guess, so that even an enforcing agent writes nothing.",
 )
+HIGH_WITHHELD: Final = Metric(
+    "memqos_memory_high_withheld",
+    "gauge",
+    (),
+    "1 where memory.high is neither set nor reset, since the kernel is older than 5.9 and "
+    "allowOldKernel is off; 0 elsewhere.",
+)
 RESYNC_SUCCESSFUL: Final = Metric(
     "memqos_last_resync_successful",
     "gauge",
@@ -265,7 +272,8 @@ KEP_NODE_MIN: Final = Metric(
     "kubelet_memory_qos_node_memory_min_bytes",
     "gauge",
     (),
-    "What Guaranteed pods request, if that is reserved as memory.min.",
+    "What is requested and reserved as memory.min: by Guaranteed pods under TieredReservation, by "
+    "all pods under HardReservation and before 1.36.",
 )
 KEP_NODE_LOW: Final = Metric(
     "kubelet_memory_qos_node_memory_low_bytes",

@@ -15,11 +15,10 @@ from memqos.agent.kernel_counters import pressure_of
 from memqos.agent.metric_catalogue import Metric
 from memqos.agent.state import AgentView, NriAnswer, NriView, SamplerView
 from memqos.plan.changes import as_stored
-from memqos.plan.levels import class_demand
+from memqos.plan.levels import class_demand, protection_gauges
 from memqos.plan.setting import MAX, NEEDS_NODE
 from memqos.plan.tree import Cgroup
 from memqos.serve.exposition import Family, MetricSample, histograms, labels
-from memqos.settings.settings import KNOWS_POLICY
 
 _INFINITE: Final = float("inf")
 _MOVES: Final[tuple[GuardStep, ...]] = ("widen", "narrow")
@@ -71,6 +70,7 @@ def _agent_families(view: AgentView) -> Iterator[Family]:
     if status.resynced is not None:
         yield _single(names.LAST_RESYNC, status.resynced)
     yield _single(names.SETTINGS_KNOWN, int(node_settings.doubt is None))
+    yield _single(names.HIGH_WITHHELD, int(node_settings.high_withheld is not None))
     yield _single(names.RESYNC_SUCCESSFUL, int(status.failing is None))
     yield _single(names.RELOAD_SUCCESSFUL, int(status.reload_fault is None))
     yield _single(names.RELOAD_TIME, status.reloaded)
@@ -310,26 +310,11 @@ def _kep_families(view: AgentView, cgroups: LabelledCgroups) -> Iterator[Family]
             if path in counters and "high" in counters[path].events
         ],
     )
-    minimum, low = _protection_by_class(view.node)
+    plans = (pod.intent.plan for pod in view.node.pods)
+    demand = class_demand(plan for plan in plans if plan is not None)
+    minimum, low = protection_gauges(demand, view.node.node_settings.settings)
     yield _single(names.KEP_NODE_MIN, minimum)
     yield _single(names.KEP_NODE_LOW, low)
-
-
-def _protection_by_class(node: NodeView) -> tuple[int, int]:
-    """What Guaranteed pods have of memory.min and Burstable pods of memory.low.
-
-    As a kubelet sums it up: what the pods request, not what is found in cgroups. kubepods itself
-    has more, since the memory.min of a kubelet there covers Burstable pods too.
-    """
-    settings = node.node_settings.settings
-    if not settings.release.is_enabled("MemoryQoS"):
-        return 0, 0
-    policy = settings.policy if KNOWS_POLICY.at(settings.release.minor) else "HardReservation"
-    demand = class_demand(plan for pod in node.pods if (plan := pod.intent.plan) is not None)
-    return (
-        0 if policy == "None" else demand.guaranteed,
-        demand.burstable if policy == "TieredReservation" else 0,
-    )
 
 
 @lru_cache(maxsize=1 << 14)

@@ -248,7 +248,9 @@ class Sampler:
         moment: _Moment,
         swap_free: int,
     ) -> None:
-        if self.guard is None or not core.node_intent.is_enforced(cgroup, pod):
+        if self.guard is None or core.withholds_high:
+            return
+        if not core.node_intent.is_enforced(cgroup, pod):
             return
         excluded = cgroup.path in self.guard.excluded
         move = self.guard.judge_container(cgroup, files, moment.now, swap_free)

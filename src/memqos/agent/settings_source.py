@@ -117,6 +117,10 @@ class SettingsSource:
             notes.append((severity, f"{what}: {node_settings.doubt}"))
         elif doubt is not None and node_settings.doubt is None:
             notes.append(("info", "the running kubelet is known now"))
+        risk = node_settings.high_withheld
+        if risk is not None and (before is None or before.high_withheld is None):
+            what = f"{risk}: memory.high is neither set nor reset, unless allowOldKernel is on"
+            notes.append(("warning", what))
         was_on = (
             doubt is not None or before is None or before.settings.release.is_enabled("MemoryQoS")
         )
@@ -128,7 +132,7 @@ class SettingsSource:
             notes.append(
                 (
                     "warning",
-                    "MemoryQoS is off here, so nothing is protected and nothing throttled: "
+                    f"{node_settings.enablement}: nothing is protected and nothing throttled; "
                     "gates in the configuration turns it on",
                 )
             )
@@ -154,6 +158,7 @@ class SettingsSource:
             policy=configuration.policy,
             factor=configuration.factor,
             placement=configuration.placement,
+            allow_old_kernel=configuration.allow_old_kernel,
         )
         numa = None if configuration.numa == "off" else self._numa_machine()
         status = None if node is None else node.status

@@ -5,7 +5,9 @@ import msgspec
 from memqos.audit.cluster_audit import Audit, NodeAudit
 from memqos.audit.comparison import AuditComparison
 from memqos.errors import InputError
+from memqos.findings.catalogue import MEMORY_QOS_RULES
 from memqos.findings.finding import Finding, Severity
+from memqos.settings.enablement import Enablement
 
 
 class ReportComparison(msgspec.Struct, frozen=True):
@@ -19,6 +21,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     """All there is to show."""
 
     audit: Audit
+    enablement: Enablement
     findings: tuple[Finding, ...]
     faults: tuple[InputError, ...] = ()
     more_faults: int = 0
@@ -26,6 +29,19 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str | InputError, ...] = ()
     sources: tuple[str, ...] = ()
     comparison: ReportComparison | None = None
+
+
+def is_about_today(finding: Finding, enablement: Enablement) -> bool:
+    """Whether it is found as the cluster is, and not only once MemoryQoS is turned on."""
+    return enablement.state != "as if on" or finding.rule not in MEMORY_QOS_RULES
+
+
+def findings_by_time(report: AuditReport) -> list[tuple[str, tuple[Finding, ...]]]:
+    """What is wrong today, and apart from it what would change with MemoryQoS on."""
+    enablement = report.enablement
+    today = tuple(each for each in report.findings if is_about_today(each, enablement))
+    later = tuple(each for each in report.findings if not is_about_today(each, enablement))
+    return [("wrong today", today), *([("would change with MemoryQoS on", later)] if later else [])]
 
 
 class ClusterMemory(msgspec.Struct, frozen=True, kw_only=True):

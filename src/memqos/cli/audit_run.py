@@ -24,6 +24,7 @@ from memqos.errors import InputError, UnsupportedRelease
 from memqos.host.census_reader import CensusReader
 from memqos.host.dumps import DumpSource, dump_of
 from memqos.release import Release
+from memqos.settings.enablement import MEMORY_QOS
 from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Settings
 from memqos.units import pluralize
@@ -85,7 +86,8 @@ def run_audit(
             there = _audit_with(
                 census, objects, other_resolved, rules, compared_with=resolved.settings
             )
-            compared = _compare(settings_title(other_resolved.settings), here, there)
+            title = settings_title(other_resolved.settings, other_resolved.enablement)
+            compared = _compare(title, here, there)
         elif compare is not None:
             with _read_dumps([compare], request.jobs, usage | measured, live) as other:
                 there = _audit_with(other, other.cluster_objects(), resolved, rules)
@@ -94,6 +96,7 @@ def run_audit(
             compared = _compare(_source_name(compare, live), here, there)
         report = AuditReport(
             audit=here.audit,
+            enablement=resolved.enablement,
             findings=here.findings,
             faults=tuple(sorted(census.faults, key=_fault_position)),
             more_faults=census.more_faults,
@@ -175,7 +178,7 @@ def _resolve_audit_settings(
 ) -> NodeSettings:
     """Where no release is given, it is that of the newest kubelet, else the API server's."""
     if options.release is not None:
-        return resolve_settings(options)
+        return _resolve_as_if_on(options)
     newest: Release | None = None
     node_by_version: dict[str, str] = {}
     for name, node in objects.nodes.items():
@@ -193,10 +196,28 @@ def _resolve_audit_settings(
         if newest is None or release.minor > newest.minor:
             newest = release
     if newest is None:
-        return resolve_settings(options if live is None else with_cluster_defaults(live, options))
-    resolved = resolve_settings(options, str(newest))
+        return _resolve_as_if_on(options if live is None else with_cluster_defaults(live, options))
+    resolved = _resolve_as_if_on(msgspec.structs.replace(options, release=str(newest)))
     note = f"the release is that of the newest kubelet, {newest}"
     return msgspec.structs.replace(resolved, notes=(note, *resolved.notes))
+
+
+def _resolve_as_if_on(options: SettingsArguments) -> NodeSettings:
+    """The settings; where only the release's default has MemoryQoS off, as if it were on.
+
+    An audit asks what would change, too, and keeps that apart from what is wrong today.
+    """
+    today = resolve_settings(msgspec.structs.replace(options, assume_gate_on=False))
+    enablement = today.enablement
+    if enablement.is_on or enablement.source != "release default":
+        return today
+    gates = {**options.gates, MEMORY_QOS: True}
+    resolved = resolve_settings(msgspec.structs.replace(options, gates=gates))
+    because = f"off today, {enablement.because}"
+    return msgspec.structs.replace(
+        resolved,
+        enablement=msgspec.structs.replace(enablement, state="as if on", because=because),
+    )
 
 
 def _add_late_faults(

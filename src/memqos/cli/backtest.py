@@ -155,7 +155,7 @@ def _replay(
             hint="give a manifest, or --request and --limit",
         )
     return BacktestReport(
-        tuple(settings_title(each.settings) for each in resolved),
+        tuple(settings_title(each.settings, each.enablement) for each in resolved),
         tuple(
             ReplayedContainer(name, levels[name], tuple(each.result() for each in found))
             for name, found in replays.items()

@@ -31,7 +31,7 @@ from memqos.plan.names import cgroup_names
 _ERROR = 1
 _FINDINGS = 2
 
-_SAMPLED_FILES = ("memory.events", "memory.events.local", "memory.pressure")
+_SAMPLED_FILES = ("memory.events", "memory.events.local", "memory.pressure", "cpu.stat")
 _FILES = (
     *PLAN_FILES,
     *_SAMPLED_FILES,
@@ -92,10 +92,12 @@ def command(
     if output == "table":
         for note in notes:
             complain(f"note: {note}")
-        print_lines(findings_text(findings))
+        header = [] if plan is None else [str(plan.enablement), ""]
+        print_lines([*header, *findings_text(findings)])
     else:
         data = {
             "node": observation.origin,
+            "enablement": None if plan is None else plan.enablement.data,
             "findings": findings_data(findings),
             "notes": [*observation.faults, *notes],
             "agent": agent_data(plan, observation),

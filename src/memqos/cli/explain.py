@@ -36,12 +36,12 @@ from memqos.manifests.objects import Template
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner, is_stored
 from memqos.release import Release, default, stage
-from memqos.settings.resolver import NodeSettings
+from memqos.settings.resolver import NodeSettings, with_gate_off
 from memqos.settings.settings import Settings
 from memqos.units import format_bytes, scientific
 
 _Row = list[PodExplanation]
-"""One pod, in each of the releases compared."""
+"""One pod, in each of the releases compared, or with MemoryQoS on and off."""
 
 
 @click.command()
@@ -92,6 +92,8 @@ def command(
     if any(map(live.is_object_path, files)):
         options = with_cluster_defaults(live, options, files)
     resolved = [resolve_settings(options, release, live) for release in releases]
+    if not compare and resolved[0].enablement.state == "as if on":
+        resolved.append(with_gate_off(resolved[0]))
     reader = ManifestReader(live, strict=strict)
     rows = _rows(reader, files, resolved)
     if output == "svg":
@@ -101,7 +103,7 @@ def command(
     elif compare:
         _print_comparison(rows, resolved)
     else:
-        _print(rows, resolved[0], why=why)
+        _print(rows, resolved, why=why)
     if LIVE_PODS in files and not reader.pods_read:
         complain(f"there are no {live.selection_text}")
     return 1 if reader.faults else 0
@@ -210,17 +212,20 @@ def _size_notes(plan: PodPlan | None, settings: Settings) -> Iterator[str]:
         )
 
 
-def _print(rows: Iterable[_Row], resolved: NodeSettings, *, why: bool) -> None:
+def _print(rows: Iterable[_Row], resolved: Sequence[NodeSettings], *, why: bool) -> None:
     from memqos.draw.text.pod import pod_overview
 
-    for index, (pod,) in enumerate(row for row in rows if row[0].semantics.plan is not None):
+    for index, row in enumerate(row for row in rows if row[0].semantics.plan is not None):
         if not index:
-            _print_settings([resolved])
-        print_lines(["", *pod_overview(pod)])
+            _print_settings(resolved[:1])
+        print_lines(["", *pod_overview(*row)])
         if why:
-            from memqos.draw.text.pod import derivation
+            from memqos.draw.text.pod import derivation, gate_off_derivation
 
-            print_lines(derivation(pod, resolved.settings))
+            print_lines(derivation(row[0], resolved[0].settings))
+            for each in row[1:]:
+                if not each.windows:
+                    print_lines(gate_off_derivation(each))
 
 
 def _print_comparison(rows: Iterable[_Row], resolved: Sequence[NodeSettings]) -> None:
@@ -236,7 +241,8 @@ def _print_comparison(rows: Iterable[_Row], resolved: Sequence[NodeSettings]) ->
 
 def _print_settings(resolved: Sequence[NodeSettings]) -> None:
     for each in resolved:
-        print(settings_line(each.settings))
+        print_lines([settings_line(each.settings, each.enablement)])
+    print_lines(dict.fromkeys(str(each.enablement) for each in resolved))
     print_notes(dict.fromkeys(note for each in resolved for note in each.notes))
 
 
@@ -245,7 +251,7 @@ def _print_svg(rows: Iterable[_Row], resolved: Sequence[NodeSettings]) -> None:
     from memqos.draw.svg.pod_levels import pod_levels_chart
 
     charts = [
-        pod_levels_chart(pod, each.settings)
+        pod_levels_chart(pod, each.settings, each.enablement)
         for row in rows
         for pod, each in zip(row, resolved, strict=True)
         if pod.semantics.plan is not None and not pod.windows
@@ -265,10 +271,26 @@ def _data(
 
         titles = [str(each.settings.release) for each in resolved]
         pods = [release_comparison_data(list(zip(titles, row, strict=True))) for row in rows]
-        return {"terms": dict(zip(titles, settings, strict=True)), "pods": pods}
+        enablement = {
+            title: each.enablement.data for title, each in zip(titles, resolved, strict=True)
+        }
+        return {
+            "terms": dict(zip(titles, settings, strict=True)),
+            "enablement": enablement,
+            "pods": pods,
+        }
     from memqos.draw.text.pod import pod_data
 
     return {
         "terms": settings[0],
-        "pods": [pod_data(row[0], resolved[0].settings, why=why) for row in rows],
+        "enablement": resolved[0].enablement.data,
+        "pods": [
+            pod_data(
+                row[0],
+                resolved[0].settings,
+                why=why,
+                gate_off=row[1] if len(row) > 1 else None,
+            )
+            for row in rows
+        ],
     }

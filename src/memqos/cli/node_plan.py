@@ -47,6 +47,11 @@ def node_options(command: _F) -> _F:
             help="Bind containers to NUMA nodes (cpuset.mems): as the kubelet's state says, or as "
             "memqos allocates where the kubelet does not.  [default: off]",
         ),
+        click.option(
+            "--allow-old-kernel",
+            is_flag=True,
+            help="Write memory.high on a kernel before 5.9, too.",
+        ),
         click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
         click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
         placement_option,
@@ -79,6 +84,7 @@ class NodeOptions(PodSourceOptions, frozen=True, kw_only=True):
     factor: float | None
     numa: Numa | None
     state: str | None
+    allow_old_kernel: bool
 
     @property
     def overrides_plan(self) -> bool:
@@ -106,6 +112,7 @@ class NodeOptions(PodSourceOptions, frozen=True, kw_only=True):
             numa=self._numa_mode(),
             placement=self.placement or "containers",
             agent=agent,
+            allow_old_kernel=self.allow_old_kernel,
         )
 
     def _numa_mode(self) -> Numa:
@@ -202,8 +209,17 @@ def plan_caveats(plan: NodePlan) -> list[str]:
     doubt = [] if plan.doubt is None else [f"memqos apply refuses this plan: {plan.doubt}"]
     gaps = gaps_text(plan.tree.unresolved, comparison.orphans, comparison.missing)
     unaligned, _ = alignment_texts(plan.settings.release)
+    withheld = [] if plan.high_withheld is None else [old_kernel_warning(plan.high_withheld)]
     notes = [*plan.notes, *doubt, *(f"{pod}: {unaligned}" for pod in plan.unaligned)]
-    return [*(f"note: {note}" for note in notes), *gaps]
+    return [*withheld, *(f"note: {note}" for note in notes), *gaps]
+
+
+def old_kernel_warning(risk: str) -> str:
+    """What is said at start where memory.high is not written."""
+    return (
+        f"warning: {risk}: memory.high is neither set nor reset – run 5.9 or newer, or give "
+        "--allow-old-kernel"
+    )
 
 
 def require_writable(plan: NodePlan) -> None:

@@ -146,7 +146,7 @@ def _router(
 
 
 def _print(plan: NodePlan, agent: AgentState | None, router: "Router | None", *, why: bool) -> None:
-    print(settings_line(plan.settings))
+    print_lines([settings_line(plan.settings, plan.enablement), str(plan.enablement)])
     if agent is not None and plan.managed:
         print_lines([agent_line(agent)])
     for line in (*plan.faults, *plan_caveats(plan)):
@@ -169,9 +169,11 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
         "release": str(plan.settings.release),
         "policy": plan.settings.policy,
         "factor": plan.settings.factor,
+        "enablement": plan.enablement.data,
         "converged": not plan.comparison.changes and plan.is_complete,
         "changes": changes,
         "foreign": changes_data(plan.comparison.unmanaged, {}),
+        "withheld": changes_data(plan.comparison.withheld, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],
         "unresolved": [
             {"pod": each.pod, "container": each.container, "why": each.why}

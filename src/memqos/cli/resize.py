@@ -79,7 +79,14 @@ def command(
         from memqos.draw.text.resize import resize_data
 
         pods = [resize_data(each, why=why) for each in found]
-        emit({"terms": settings_data(resolved), "pods": pods}, output)
+        emit(
+            {
+                "terms": settings_data(resolved),
+                "enablement": resolved.enablement.data,
+                "pods": pods,
+            },
+            output,
+        )
     if reader.faults:
         return 1
     return 0 if all(each.resize.valid for each in found) else _REFUSED
@@ -186,7 +193,7 @@ def _print(found: list[ResizeReport], resolved: NodeSettings, *, why: bool) -> N
 
     if not found:
         return
-    print(settings_line(resolved.settings))
+    print_lines([settings_line(resolved.settings, resolved.enablement), str(resolved.enablement)])
     print_notes(resolved.notes)
     for each in found:
         print_lines(["", *resize_text(each)])

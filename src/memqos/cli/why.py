@@ -124,6 +124,12 @@ def command(
         from memqos.draw.svg.timeline_data import timeline_of
 
         by_name = {each.who.container: each for each in recordings}
+        if not by_name and not any(story.chapters for story in stories):
+            raise InputError(
+                f"there is nothing to draw of pod {where}/{name}: nothing was recorded, and "
+                "nothing happened",
+                hint="memqos agent records; without -o svg the pod is described",
+            )
         drawn = [timeline_of(_recording(by_name, story), story) for story in stories]
         print(timeline_svg(drawn))
     else:
@@ -308,9 +314,16 @@ def _planned_containers(
     from memqos.cli.settings import SettingsArguments, resolve_settings
     from memqos.kube.shape import containers_of
     from memqos.plan.semantics import semantics
+    from memqos.settings.enablement import MEMORY_QOS
 
     arguments = SettingsArguments(node=node, snapshot=snapshot)
-    plan = semantics(pod, resolve_settings(arguments, live=live).settings).plan
+    resolved = resolve_settings(arguments, live=live)
+    if resolved.enablement.source == "release default":
+        # A memory.high that throttles was written by somebody: where nothing turns the gate off by
+        # name, the rule is the one that holds while it is on.
+        arguments = msgspec.structs.replace(arguments, gates={MEMORY_QOS: True})
+        resolved = resolve_settings(arguments, live=live)
+    plan = semantics(pod, resolved.settings).plan
     if plan is None:
         return {}
     names = [container.name for container in containers_of(pod)]

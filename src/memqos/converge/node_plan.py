@@ -7,13 +7,13 @@ import msgspec
 
 from memqos.kube.kubelet import STATIC, KubeletConfiguration
 from memqos.kube.resources_in_use import with_resources_in_use
-from memqos.plan.changes import Comparison, as_stored, compare
+from memqos.plan.changes import Comparison, as_stored, compare, withhold_high
 from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.levels import PROTECTION_FILES, CgroupFilePath
 from memqos.plan.names import names_of, outer
-from memqos.plan.setting import FileSettings
-from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
+from memqos.plan.tree import Cgroup, Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import Release
+from memqos.settings.enablement import Enablement
 from memqos.settings.resolver import NodeSettings, resolve
 from memqos.settings.settings import Numa, Settings, SettingsOptions
 
@@ -46,6 +46,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """A node's plan, and what differs from it on the node."""
 
     settings: Settings
+    enablement: Enablement
     config: KubeletConfiguration
     tree: Tree
     comparison: Comparison
@@ -61,6 +62,8 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     cm/qos_container_manager_linux.go, periodicQOSCgroupUpdateInterval)."""
     doubt: str | None = None
     """Why the plan must not be written: see `NodeSettings.doubt`."""
+    high_withheld: str | None = None
+    """Why memory.high is not written: see `NodeSettings.high_withheld`."""
     managed: frozenset[str] = frozenset()
     """The cgroups whose plan is that of the agent on the node."""
     faults: tuple[str, ...] = ()
@@ -97,8 +100,11 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
         managed = observation.agent.managed_paths
         tree = with_agent_plan(tree, observation.agent)
     comparison = compare(tree, observation.cgroups, names, settings.page_size)
+    if node_settings.high_withheld is not None:
+        comparison = withhold_high(comparison)
     return NodePlan(
         settings=settings,
+        enablement=node_settings.enablement,
         config=node_settings.config,
         tree=tree,
         comparison=comparison,
@@ -111,6 +117,7 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
         kubelet_managed=_kubelet_managed(node_settings, tree),
         managed=managed,
         doubt=node_settings.doubt,
+        high_withheld=node_settings.high_withheld,
         faults=observation.faults,
     )
 
@@ -195,21 +202,21 @@ def _protections(observation: "ObservedNode", tree: Tree, page_size: int) -> dic
         if usage is None:
             return {}
         planned = tree.cgroups.get(outer(path))
-        claims[path] = Claim(
-            min=_claim_value(planned.settings if planned else {}, "memory.min", files, page_size),
-            low=_claim_value(planned.settings if planned else {}, "memory.low", files, page_size),
-            usage=int(usage),
-        )
+        minimum, low = (_claim_value(planned, file, files, page_size) for file in PROTECTION_FILES)
+        claims[path] = Claim(min=minimum, low=low, usage=int(usage))
     recursive = bool(observation.machine.recursive_protection)
     return effective(claims, recursive=recursive, page_size=page_size) if claims else {}
 
 
 def _claim_value(
-    settings: FileSettings, file: str, files: Mapping[str, str], page_size: int
+    planned: Cgroup | None, file: str, files: Mapping[str, str], page_size: int
 ) -> int | Literal["max"]:
-    value = (
-        as_stored(file, settings[file].value, page_size) if file in settings else files.get(file)
-    )
+    if planned is None:
+        value = files.get(file)
+    else:
+        # What a plan does not name is reset, as `compare` has it.
+        setting = planned.settings.get(file)
+        value = as_stored(file, None if setting is None else setting.value, page_size)
     if value == "max":
         return "max"
     return int(value) if value and value.isdigit() else 0

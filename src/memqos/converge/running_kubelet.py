@@ -337,7 +337,12 @@ def _configuration_of(process: KubeletProcess, complaints: list[str]) -> RawKube
         complaints.append(f"the kubelet's configuration: {error}")
         return None
     name = _configuration_name(file, drop_ins, line)
-    return RawKubeletConfig(name, msgspec.json.encode(data), is_in_use=True)
+    return RawKubeletConfig(
+        name,
+        msgspec.json.encode(data),
+        is_in_use=True,
+        flag_gates=tuple(line.fields.get("featureGates", ())),
+    )
 
 
 def _configuration_name(

@@ -213,6 +213,11 @@ AUDIT_RULES: Final[tuple[RuleInfo, ...]] = (
     NAMESPACE_QUOTA,
 )
 
+MEMORY_QOS_RULES: Final = frozenset(
+    rule.id for rule in (POD_THROTTLED, NODE_HARD_PROTECTION, NODE_LOST_LOW, NODE_UNASKED)
+)
+"""Rules of an audit that find something only where the gate MemoryQoS is on."""
+
 MACHINE_CGROUP_V2: Final = RuleInfo(
     "machine/cgroup-v2",
     "error",
@@ -225,9 +230,11 @@ MACHINE_KERNEL: Final = RuleInfo(
     "machine/kernel",
     "error",
     "doctor",
-    "the kernel can throttle a container for ever",
-    "Before 5.9 a cgroup at its memory.high could stop for good.",
-    "run kernel 5.9 or newer",
+    "the kernel can stop a container at memory.high for good",
+    "Before 5.9 a cgroup at its memory.high could stop for good. Signs of it: cpu.stat near zero, "
+    "and full avg10 of memory.pressure above 10.",
+    "run kernel 5.9 or newer; until then memoryThrottlingFactor: 1.0 and "
+    "memoryReservationPolicy: None, or the feature gate MemoryQoS off",
 )
 MACHINE_RUNTIME: Final = RuleInfo(
     "machine/runtime",

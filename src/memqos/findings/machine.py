@@ -14,12 +14,9 @@ from memqos.findings.catalogue import (
 )
 from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding, Severity
-from memqos.kernel.machine import LAYOUTS, VersionNumbers
+from memqos.kernel.machine import LAYOUTS, OLDEST_SAFE_KERNEL, VersionNumbers
 from memqos.manifests.agent_state import NriState
 
-_OLDEST_KERNEL: Final = (5, 9, 0)
-"""With commit b3ff92916af3 a task past memory.high reclaims more before it sleeps, which ends the
-livelock that kept the feature from beta (KEP-2570, Latest Update)."""
 _OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}
 """The first that pass the CRI's unified map on to the cgroup (KEP-2570, version skew)."""
 
@@ -74,14 +71,17 @@ def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
             (facts.machine.missing.get("kernel", "no version is known"),),
             "compare uname -r",
         )
-    elif version < _OLDEST_KERNEL:
+    elif version < OLDEST_SAFE_KERNEL:
         yield Finding(
             MACHINE_KERNEL.id,
             "error",
-            "this kernel can throttle a container at memory.high for ever: 5.9 mended it",
+            "this kernel can stop a container at memory.high for good: fixed in 5.9",
             "kernel",
             (f"kernel {facts.machine.kernel}",),
-            "run kernel 5.9 or newer, or leave the feature gate MemoryQoS off",
+            "run kernel 5.9 or newer; until then set memoryThrottlingFactor: 1.0 in the kubelet's "
+            "configuration, so that nothing is throttled below its limit, and "
+            "memoryReservationPolicy: None, so that nothing is reserved, or turn the feature gate "
+            "MemoryQoS off",
         )
 
 

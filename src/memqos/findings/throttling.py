@@ -18,6 +18,7 @@ from memqos.findings.catalogue import (
 from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
 from memqos.kernel.file_formats import Stall, parse_keyed, stall_of
+from memqos.kernel.machine import old_kernel_risk
 from memqos.plan.changes import Files
 from memqos.units import format_exact_bytes
 
@@ -26,7 +27,13 @@ _STUCK_EVENT_RATE: Final = 5.0
 each, then sleeps up to 2 s (mm/memcontrol.c, MEMCG_MAX_HIGH_DELAY_JIFFIES): about 8 a second."""
 _STUCK_STALL_PERCENT: Final = 50.0
 """Percent of the time in which no task of a cgroup made progress."""
+# KEP-2570 names these as signs: `full avg10 > 5` of significant throttling (Monitoring
+# Requirements), and above 10 with the cpu near zero of a livelock before 5.9 (Troubleshooting).
+_THROTTLING_AVG10: Final = 5.0
+_LIVELOCK_AVG10: Final = 10.0
+_IDLE_CPU_PERCENT: Final = 1.0
 _MOSTLY_ANONYMOUS: Final = 0.9
+_NEAR_HIGH: Final = 0.95
 _RAISE_LIMIT_FIX: Final = (
     "raise the container's memory limit, or memoryThrottlingFactor: memory.high follows from them"
 )
@@ -44,6 +51,10 @@ class _HighState(msgspec.Struct, frozen=True, kw_only=True):
     some: float | None
     full: float | None
     """Percent of the time; None without PSI."""
+    avg10: float | None
+    """`full avg10` of memory.pressure."""
+    cpu: float | None
+    """Percent of one CPU; None where it was read only once."""
     usage: int | None
     anon: int | None
     may_swap: bool
@@ -53,9 +64,10 @@ def check_throttling(facts: NodeFacts) -> Iterator[Finding]:
     """Containers slowed down at their memory.high."""
     before: list[_HighState] = []
     for each in _cgroups_with_high(facts):
-        if each.rate is None:
+        is_stalled = _is_stalled_near_high(each)
+        if each.rate is None and not is_stalled:
             before.append(each)
-        elif each.rate and not _is_stuck(each):
+        elif (each.rate or is_stalled) and not _is_stuck(each, facts):
             yield Finding(
                 THROTTLING_NOW.id,
                 "warning",
@@ -83,7 +95,7 @@ def check_throttling(facts: NodeFacts) -> Iterator[Finding]:
 def check_livelock(facts: NodeFacts) -> Iterator[Finding]:
     """Containers that cannot get below their memory.high again."""
     for each in _cgroups_with_high(facts):
-        if _is_stuck(each):
+        if _is_stuck(each, facts):
             yield Finding(
                 THROTTLING_LIVELOCK.id,
                 "error",
@@ -116,6 +128,8 @@ def _cgroups_with_high(facts: NodeFacts) -> Iterator[_HighState]:
         if facts.later is not None and now is not None:
             rate = max(0, now - events) / facts.later.seconds
         some, full = _stall_shares(files, later, facts.later.seconds if facts.later else 0)
+        latest = files if later is None else later
+        pressure = latest.get("memory.pressure")
         yield _HighState(
             path=path,
             high=high,
@@ -123,16 +137,47 @@ def _cgroups_with_high(facts: NodeFacts) -> Iterator[_HighState]:
             rate=rate,
             some=some,
             full=full,
+            avg10=None if pressure is None else stall_of(pressure).full.avg10,
+            cpu=_cpu_percent(files, later, facts.later.seconds if facts.later else 0),
             usage=file_number(files, "memory.current"),
             anon=parse_keyed(files.get("memory.stat", "")).get("anon"),
             may_swap=bool(facts.machine.swap) and file_number(files, "memory.swap.max") != 0,
         )
 
 
-def _is_stuck(each: _HighState) -> bool:
+def _is_stuck(each: _HighState, facts: NodeFacts) -> bool:
+    if _shows_old_livelock(each, facts):
+        return True
     grows = each.rate is not None and each.rate >= _STUCK_EVENT_RATE
     waits = each.full is not None and each.full >= _STUCK_STALL_PERCENT
     return grows and waits and not each.may_swap and _is_mostly_anonymous(each)
+
+
+def _is_stalled_near_high(each: _HighState) -> bool:
+    """Whether its tasks wait for memory while usage is at memory.high."""
+    is_near = each.usage is not None and each.usage >= _NEAR_HIGH * each.high
+    return is_near and each.events > 0 and (each.avg10 or 0) > _THROTTLING_AVG10
+
+
+def _shows_old_livelock(each: _HighState, facts: NodeFacts) -> bool:
+    """The signs that KEP-2570 gives for kernels before 5.9."""
+    return (
+        old_kernel_risk(facts.machine.kernel) is not None
+        and bool(each.rate)
+        and each.avg10 is not None
+        and each.avg10 > _LIVELOCK_AVG10
+        and each.cpu is not None
+        and each.cpu < _IDLE_CPU_PERCENT
+    )
+
+
+def _cpu_percent(files: Files, later: Files | None, seconds: float) -> float | None:
+    """CPU time between two readings of cpu.stat, as percent of one CPU."""
+    first = parse_keyed(files.get("cpu.stat", "")).get("usage_usec")
+    second = parse_keyed((later or {}).get("cpu.stat", "")).get("usage_usec")
+    if first is None or second is None or not seconds:
+        return None
+    return max(0, second - first) / (seconds * 10_000)
 
 
 def _is_mostly_anonymous(each: _HighState) -> bool:
@@ -174,6 +219,11 @@ def _throttling_evidence(each: _HighState) -> tuple[str, ...]:
     lines = [f"memory.events: high {each.events}{rate}"]
     if each.some is not None and each.full is not None:
         lines.append(f"memory.pressure: some {each.some:.0f}%, full {each.full:.0f}% of the time")
+    if each.avg10 is not None and each.avg10 > _THROTTLING_AVG10:
+        meaning = "a livelock" if each.avg10 > _LIVELOCK_AVG10 else "significant throttling"
+        lines.append(f"memory.pressure: full avg10 {each.avg10:g}, by KEP-2570 a sign of {meaning}")
+    if each.cpu is not None and each.cpu < _IDLE_CPU_PERCENT:
+        lines.append(f"cpu.stat: {each.cpu:.1f}% of a CPU, though it runs")
     if each.usage is not None:
         lines.append(
             f"memory.current: {format_exact_bytes(each.usage)} of memory.high "

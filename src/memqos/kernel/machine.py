@@ -31,6 +31,10 @@ _UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 
 VersionNumbers = tuple[int, int, int]
 
+OLDEST_SAFE_KERNEL: Final[VersionNumbers] = (5, 9, 0)
+"""With commit b3ff92916af3 a task past memory.high reclaims more before it sleeps, which ends the
+livelock that kept Memory QoS from beta (KEP-2570, Latest Update)."""
+
 
 class Mount(msgspec.Struct, frozen=True):
     """A mounted file system."""
@@ -159,6 +163,14 @@ def version_numbers(text: str | None) -> VersionNumbers | None:
         return None
     major, minor, patch = found.groups(default="0")
     return int(major), int(minor), int(patch)
+
+
+def old_kernel_risk(kernel: str | None) -> str | None:
+    """Why memory.high is dangerous on a kernel; None where it is not, or the version is unknown."""
+    version = version_numbers(kernel)
+    if version is None or version >= OLDEST_SAFE_KERNEL:
+        return None
+    return f"kernel {kernel} is older than 5.9, and can stop a container at memory.high for good"
 
 
 def mounts_of(lines: Iterable[str]) -> Iterable[Mount]:

@@ -8,9 +8,9 @@ A pod-level value then replaces the aggregate, resource by resource, and overhea
 
 from collections.abc import Iterable
 
-from memqos.kube.resources import POD_LEVEL, Amounts
+from memqos.kube.resources import POD_LEVEL, Amounts, memory_in
 from memqos.kube.shape import Part, Shape
-from memqos.release import Release
+from memqos.release import Release, stage
 
 
 def aggregate_requests(shape: Shape) -> Amounts:
@@ -43,6 +43,21 @@ def pod_requests(
     if overhead and shape.overhead:
         _add(result, shape.overhead)
     return result
+
+
+def memory_request_above_pods(shape: Shape, release: Release) -> int | None:
+    """What the QoS cgroups count where the gate PodLevelResources is off; None elsewhere.
+
+    A kubelet with the gate off counts pod-level memory there all the same
+    (cm/qos_container_manager_linux.go: PodRequests() without options).
+    """
+    gate = "PodLevelResources"
+    if shape.pod is None or release.is_enabled(gate) or stage(gate, release.minor) is None:
+        return None
+    result = aggregate_requests(shape)
+    _override(result, shape.pod.requests, release)
+    _add(result, shape.overhead)
+    return memory_in(result)
 
 
 def pod_limits(shape: Shape, release: Release, *, of_containers: Amounts | None = None) -> Amounts:

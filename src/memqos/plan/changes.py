@@ -84,6 +84,8 @@ class Comparison(msgspec.Struct, frozen=True):
     """Planned cgroups that do not exist: containers that have not started or have ended."""
     orphans: tuple[str, ...] = ()
     """Pod cgroups that belong to none of the planned pods."""
+    withheld: tuple[Change, ...] = ()
+    """What memqos would write on another kernel, and leaves as it is here."""
 
 
 def compare(
@@ -103,6 +105,15 @@ def compare(
             (managed if change.file in MANAGED else unmanaged).append(change)
     orphans = tuple(_orphans(tree, observed, names))
     return Comparison(tuple(order(managed)), tuple(unmanaged), tuple(missing), orphans)
+
+
+def withhold_high(comparison: Comparison) -> Comparison:
+    """The same without writes of memory.high: it is neither set nor reset."""
+    return msgspec.structs.replace(
+        comparison,
+        changes=tuple(each for each in comparison.changes if each.file != "memory.high"),
+        withheld=tuple(each for each in comparison.changes if each.file == "memory.high"),
+    )
 
 
 def order(changes: list[Change]) -> list[Change]:

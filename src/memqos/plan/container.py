@@ -78,6 +78,8 @@ SCORE: Final = Rule(
     "Burstable: the more of the node is requested, the later it is killed",
     "KEP-2837",
     _score_steps,
+    differs="KEP-2837 has 1000 for a container that requests nothing; kubelet 1.22–1.38 has 999, "
+    "so that it is killed after BestEffort pods",
 )
 
 

@@ -28,6 +28,15 @@ QUOTA: Final = Rule(
     "kubelet",
     lambda milli, period: (f"limit = {milli}m, period = {period} µs",),
 )
+SLICE_QUOTA: Final = Rule(
+    "cpu/slice-quota",
+    "cpu time of a pod's slice, by the limit and rounded up to 10 ms a second",
+    "kubelet, systemd driver",
+    lambda allowed, period, milli: (
+        f"limit = {milli}m, period = {period} µs: {allowed} µs",
+        "rounded up to a whole percent of a CPU",
+    ),
+)
 UNLIMITED: Final = Rule("cpu/unlimited", "no cpu limit", "kubelet")
 NOT_ENFORCED: Final = Rule("cpu/not-enforced", "cpuCFSQuota is off", "kubelet configuration")
 NOT_ALL_CPU_LIMITED: Final = Rule(
@@ -63,6 +72,27 @@ def quota(milli: int, period: int, enforced: bool) -> Setting:
         return Setting(f"{MAX} {period}", UNLIMITED)
     allowed = max(milli * period // 1000, MIN_QUOTA)
     return Setting(f"{allowed} {period}", QUOTA, (milli, period))
+
+
+_SLICE_STEP: Final = 10_000
+"""Microseconds in a second: the least that CPUQuotaPerSecUSec of a slice is set by."""
+
+
+def slice_quota(setting: Setting) -> Setting:
+    """cpu.max of a pod's slice, which systemd is told as whole percents of a CPU.
+
+    The kubelet's systemd driver rounds up, as systemd would round down (opencontainers/cgroups
+    systemd/common.go, addCPUQuota).
+    """
+    quota_text, _, period_text = str(setting.value).partition(" ")
+    if not quota_text.isdigit():
+        return setting
+    allowed, period = int(quota_text), int(period_text)
+    per_second = -(-(allowed * 1_000_000 // period) // _SLICE_STEP) * _SLICE_STEP
+    rounded = per_second * period // 1_000_000
+    if rounded == allowed:
+        return setting
+    return Setting(f"{rounded} {period}", SLICE_QUOTA, (allowed, period, *setting.inputs[:1]))
 
 
 def _zero_request_takes_limit(requests: Amounts, limit: int) -> Setting:

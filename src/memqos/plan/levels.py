@@ -12,7 +12,7 @@ from memqos.plan.names import names_of
 from memqos.plan.pod import PodPlan
 from memqos.plan.setting import FileSettings, Rule, Setting
 from memqos.release import Since
-from memqos.settings.settings import Policy, Settings
+from memqos.settings.settings import KNOWS_POLICY, Policy, Settings
 from memqos.units import format_exact_bytes
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ ALL_MIN: Final = Rule(
     "a child is protected only as far as its parent is: all requests together",
     f"{MEMORY_QOS_KEP}, node",
     _sum_steps,
+    differs=f"{MEMORY_QOS_KEP} sets it where enforceNodeAllocatable has pods; kubelet 1.22–1.38 "
+    "sets it whatever is enforced",
 )
 BURSTABLE_MIN: Final = Rule(
     "level/min-burstable",
@@ -97,10 +99,12 @@ def class_demand(plans: Iterable[PodPlan]) -> ClassDemand:
     """What the pods request, by class; BestEffort pods request nothing by definition."""
     guaranteed = burstable = burstable_cpu = 0
     for plan in plans:
+        above = plan.memory_above
+        memory = memory_in(plan.requests) if above is None else above
         if plan.qos == "Guaranteed":
-            guaranteed += memory_in(plan.requests)
+            guaranteed += memory
         elif plan.qos == "Burstable":
-            burstable += memory_in(plan.requests)
+            burstable += memory
             burstable_cpu += plan.requests.get(CPU, 0)
     return ClassDemand(guaranteed, burstable, burstable_cpu)
 
@@ -119,6 +123,22 @@ def plan_levels(demand: ClassDemand, settings: Settings, phase: Phase = "steady"
             cpu.shares_of(demand.burstable_cpu), CPU_SUM, (demand.burstable_cpu,)
         )
     return Levels(kubepods, burstable, {"cpu.shares": Setting(cpu.MIN_SHARES, cpu.LEAST)})
+
+
+def protection_gauges(demand: ClassDemand, settings: Settings) -> tuple[int, int]:
+    """kubelet_memory_qos_node_memory_min_bytes and …_low_bytes: sums of requests, by the policy.
+
+    Under TieredReservation the first is that of Guaranteed pods alone, though memory.min of
+    kubepods covers Burstable pods too; where all requests are reserved hard, it is all of them.
+    """
+    if not settings.release.is_enabled("MemoryQoS"):
+        return 0, 0
+    policy = settings.policy if KNOWS_POLICY.at(settings.release.minor) else "HardReservation"
+    if policy == "None":
+        return 0, 0
+    if policy == "HardReservation":
+        return demand.guaranteed + demand.burstable, 0
+    return demand.guaranteed, demand.burstable
 
 
 _Pair = tuple[FileSettings, FileSettings]

@@ -34,6 +34,10 @@ def _of_request(request: int) -> tuple[str, ...]:
     return (f"request = {format_exact_bytes(request)}",)
 
 
+_TIERED_DIFFERS: Final = (
+    f"{MEMORY_QOS_KEP} leaves tiers for later and has HardReservation; kubelet 1.36–1.38 has "
+    "TieredReservation"
+)
 REQUEST_IS_MIN: Final = Rule(
     "min/request",
     "what is requested is never reclaimed",
@@ -45,18 +49,22 @@ HARD: Final = Rule(
     "HardReservation: what is requested is never reclaimed",
     f"{MEMORY_QOS_KEP}, memoryReservationPolicy",
     _of_request,
+    differs=f"{MEMORY_QOS_KEP} has HardReservation as a value of memoryReservationPolicy; kubelet "
+    "1.36–1.38 refuses it, and takes None and TieredReservation",
 )
 TIERED_MIN: Final = Rule(
     "min/tiered",
     "TieredReservation: the request of a Guaranteed pod is never reclaimed",
     "kubelet 1.36, memoryReservationPolicy",
     _of_request,
+    differs=_TIERED_DIFFERS,
 )
 TIERED_LOW: Final = Rule(
     "low/tiered",
     "TieredReservation: the request of a pod that is not Guaranteed is reclaimed last",
     "kubelet 1.36, memoryReservationPolicy",
     _of_request,
+    differs=_TIERED_DIFFERS,
 )
 NO_REQUEST: Final = Rule(
     "protection/no-request", "nothing is requested, so nothing is protected", f"{MEMORY_QOS_KEP}"
@@ -75,7 +83,12 @@ NO_LOW: Final = Rule(
     "low/unused", "this release protects with memory.min alone", f"{MEMORY_QOS_KEP}"
 )
 GATE_OFF: Final = Rule(
-    "gate-off", "MemoryQoS is off, and this release writes nothing then", MEMORY_QOS_KEP
+    "gate-off",
+    "MemoryQoS is off, and the kubelet writes nothing here then",
+    "kubelet 1.22–1.38",
+    differs=f"{MEMORY_QOS_KEP} says that memory.min and memory.high are reset when the gate is "
+    "turned off; kubelet 1.22–1.36 resets nothing, and 1.37 memory.high of containers and the "
+    "protection above pods alone",
 )
 
 
@@ -192,15 +205,24 @@ def _above_request_steps(
 
 SHARE_OF_LIMIT: Final = Rule(
     "high/share-of-limit",
-    "throttled from a share of the limit on",
+    "throttled above factor × limit",
     f"{MEMORY_QOS_KEP}, Alpha v1.22",
     _share_steps,
 )
 ABOVE_REQUEST: Final = Rule(
     "high/above-request",
-    "throttled from a share of what lies between request and limit on",
+    "throttled above request + factor × (limit − request)",
     f"{MEMORY_QOS_KEP}, Alpha v1.27",
     _above_request_steps,
+)
+ABOVE_NOTHING: Final = Rule(
+    "high/guaranteed-without-memory",
+    "throttled above factor × allocatable: a container without request and limit, such as a debug "
+    "container, in a Guaranteed pod",
+    "kubelet 1.37",
+    _above_request_steps,
+    differs=f"{MEMORY_QOS_KEP} says that a Guaranteed pod stays exempt from memory.high whatever "
+    "ephemeral containers it gets; kubelet 1.22–1.26 and 1.37–1.38 sets it on them",
 )
 HIGH_UNDER_REQUEST: Final = Rule(
     "high/not-above-request",
@@ -212,11 +234,16 @@ REQUEST_IS_LIMIT: Final = Rule(
     "high/request-is-limit",
     "not set: request = limit, so nothing is overcommitted",
     f"{MEMORY_QOS_KEP}, Alpha v1.27",
+    differs=f"{MEMORY_QOS_KEP}, Case III, takes a limit without a request as request 0, and its "
+    "table has memory.high = limit where request = limit; the API server sets a missing request to "
+    "the limit, and kubelet 1.27–1.38 writes nothing",
 )
 NEITHER: Final = Rule(
     "high/neither",
     "not set: the container has neither request nor limit",
-    f"{MEMORY_QOS_KEP}, Alpha v1.27",
+    "kubelet 1.27–1.36",
+    differs=f"{MEMORY_QOS_KEP} says that BestEffort pods get factor × allocatable; kubelet "
+    "1.27–1.36 sets nothing, and 1.37 does as the KEP says",
 )
 NO_FACTOR: Final = Rule(
     "high/no-factor", "not set: no memoryThrottlingFactor is configured", "kubelet 1.37"
@@ -236,12 +263,17 @@ BASE_NEEDS_NODE: Final = Rule(
     lambda request: (f"request = {format_exact_bytes(request)}", "allocatable = unknown"),
 )
 HIGH_RESET: Final = Rule(
-    "high/reset", "MemoryQoS is off: throttling is taken back", "kubelet 1.37", resets=True
+    "high/reset",
+    "MemoryQoS is off: throttling is taken back",
+    f"kubelet 1.37, {MEMORY_QOS_KEP}",
+    resets=True,
 )
 NO_POD_HIGH: Final = Rule(
     "high/containers-only",
     "never set on a pod: one container would throttle the others",
     MEMORY_QOS_KEP,
+    differs=f"{MEMORY_QOS_KEP} never sets it on a pod, and nor does kubelet 1.22–1.36; kubelet "
+    "1.37 does where the pod has pod-level resources",
 )
 NOT_POD_LEVEL: Final = Rule(
     "high/no-pod-level", "not set: the pod has no pod-level resources", "kubelet 1.37"
@@ -300,7 +332,9 @@ def _between(resources: MemoryResources, settings: Settings) -> Setting:
     # generateLinuxContainerResources(): its rounding errors are part of the value.
     high = int((float(request) + (float(base) - float(request)) * factor) // 1 / page) * page
     if high > request:
-        return Setting(high, ABOVE_REQUEST, (request, base, base_is, factor, page))
+        is_exempt_in_kep = resources.qos == "Guaranteed" and not request and not resources.limit
+        rule = ABOVE_NOTHING if is_exempt_in_kep else ABOVE_REQUEST
+        return Setting(high, rule, (request, base, base_is, factor, page))
     return Setting(None, HIGH_UNDER_REQUEST, (high, request))
 
 

@@ -12,6 +12,7 @@ from memqos.kube.aggregate import (
     aggregate_requests,
     has_pod_level,
     limits_while_starting,
+    memory_request_above_pods,
     pod_limits,
     pod_requests,
 )
@@ -36,6 +37,8 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     limits: Amounts
     settings: FileSettings
     containers: tuple[ContainerPlan, ...]
+    memory_above: int | None = None
+    """What the QoS cgroups count of its memory, where that is not what it requests."""
 
 
 POD_SUM: Final = Rule(
@@ -81,6 +84,7 @@ def plan_pod(shape: Shape, settings: Settings, qos: QosClass) -> PodPlan:
                 for part, score in zip(shape.parts, scores, strict=True)
             ]
         ),
+        memory_request_above_pods(shape, release),
     )
 
 

@@ -67,6 +67,9 @@ EVICTION_RANK: Final = Rule(
     "eviction/rank",
     "pods that use more than they request go first, then those of lower priority",
     "kubelet",
+    differs="the page on QoS classes says that only pods above their request are candidates, "
+    "BestEffort before Burstable before Guaranteed; kubelet 1.22–1.38 ranks all pods, evicts those "
+    "below their request when no other is left, and does not look at the class",
 )
 OOM_NODE: Final = Rule(
     "oom/node",

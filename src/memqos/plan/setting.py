@@ -21,6 +21,8 @@ class Reason(msgspec.Struct, frozen=True, rename={"text": "says"}):
     text: str
     steps: tuple[str, ...]
     source: str
+    differs: str | None = None
+    """Where a document and released code differ: what each of them says."""
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -32,6 +34,8 @@ class Rule(msgspec.Struct, frozen=True):
     steps: Callable[..., tuple[str, ...]] = lambda *_: ()
     resets: bool = False
     """Whether the rule resets a value to the kernel's default."""
+    differs: str | None = None
+    """Where a document and released code differ: what each of them says."""
 
 
 class Setting(msgspec.Struct, frozen=True, gc=False):
@@ -45,7 +49,7 @@ class Setting(msgspec.Struct, frozen=True, gc=False):
     def because(self) -> Reason:
         """The reason, put into words only now."""
         rule = self.rule
-        return Reason(rule.id, rule.text, rule.steps(*self.inputs), rule.source)
+        return Reason(rule.id, rule.text, rule.steps(*self.inputs), rule.source, rule.differs)
 
 
 FileSettings = dict[str, Setting]

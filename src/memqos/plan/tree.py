@@ -198,7 +198,10 @@ def pod_cgroups(pod: Pod, plan: PodPlan, names: CgroupNames) -> Iterator[Cgroup 
     except InputError as error:
         yield Unresolved(key, None, error.what)
         return
-    yield Cgroup(path, "pod", by_file(plan.settings), key, uid=uid)
+    own_settings = by_file(plan.settings)
+    if names.driver == "systemd" and "cpu.max" in own_settings:
+        own_settings["cpu.max"] = cpu.slice_quota(own_settings["cpu.max"])
+    yield Cgroup(path, "pod", own_settings, key, uid=uid)
     ids = container_ids(pod)
     for container, planned in zip(containers_of(pod), plan.containers, strict=True):
         runtime, _, container_id = ids.get(container.name, "").partition("://")

@@ -78,15 +78,16 @@ def dependencies(name: str, minor: int) -> tuple[str, ...]:
 
 def settable(name: str, on: bool, minor: int) -> str:
     """The canonical name of a gate that may be set to this value; refuses any other."""
-    name = canonical(name)
+    typed, name = name, canonical(name)
     found = gate_state(name, minor)
     if found is None or found.stage == "gone":
+        alias = "" if typed == name else f" (which is called {name})"
         raise UnsupportedRelease(
-            f"Kubernetes 1.{minor} has no feature gate {name}", hint=_lifespan(name, minor)
+            f"Kubernetes 1.{minor} has no feature gate {typed}{alias}", hint=_lifespan(name, minor)
         )
     if found.locked and found.on != on:
         raise UnsupportedRelease(
-            f"feature gate {name} is locked {'on' if found.on else 'off'} in Kubernetes 1.{minor}",
+            f"feature gate {typed} is locked {'on' if found.on else 'off'} in Kubernetes 1.{minor}",
             hint="leave it unset",
         )
     return name

@@ -25,6 +25,8 @@ class RawKubeletConfig(msgspec.Struct, frozen=True):
     data: bytes
     is_in_use: bool = False
     """Whether a kubelet runs with it, by its own answer or the flags of its process."""
+    flag_gates: tuple[str, ...] = ()
+    """Feature gates that a flag sets, and no file."""
 
     @property
     def is_from_kubelet(self) -> bool:
@@ -56,6 +58,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int | None = None
     os: str | None = None
     """Of the kubelet: linux or windows."""
+    kernel: str | None = None
+    """The kernel's release, such as 6.1.0-54-cloud-amd64."""
     is_observed: bool = False
     """Whether this is a machine as it runs, live or in a snapshot: what is not known of it is worth
     a note, and what its Node says counts."""
@@ -91,6 +95,7 @@ def facts_of_machine(
         capacity=capacity_of(node) if node is not None and has_memory else None,
         published=None if node is None else published_memory(node),
         page_size=machine.page_size,
+        kernel=machine.kernel,
         is_observed=True,
     )
 
@@ -106,6 +111,7 @@ def facts_of_snapshot(snapshot: "Snapshot", file: str) -> NodeFacts:
         driver=kubepods[0].driver if kubepods else None,
         memory=machine.memory,
         page_size=machine.page_size,
+        kernel=machine.kernel,
         is_observed=True,
     )
 

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
+from memqos.kernel.machine import old_kernel_risk
 from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.kubelet.decoding import KUBELET_KIND
 from memqos.kube.node import Capacity, allocatable, before_eviction, eviction_reserve
 from memqos.kube.quantity import Quantity
 from memqos.manifests.documents import Document, find_document
-from memqos.release import DEFAULT_MINOR, Release, default, stage
+from memqos.release import DEFAULT_MINOR, Release
 from memqos.settings.doubt import doubt_of
+from memqos.settings.enablement import MEMORY_QOS, Enablement, enablement_of, is_assumed_on
 from memqos.settings.facts import NodeFacts, RawKubeletConfig
 from memqos.settings.settings import (
     KNOWS_POLICY,
@@ -34,6 +36,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: Settings
     config: KubeletConfiguration
+    enablement: Enablement
     known_capacity: Capacity | None = None
     notes: tuple[str, ...] = ()
     is_configured: bool = False
@@ -44,6 +47,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What they follow from."""
     doubt: str | None = None
     """Why nothing may be written by these: they follow from a guess."""
+    high_withheld: str | None = None
+    """Why memory.high is neither written nor reset here; None where it is."""
 
     @property
     def capacity(self) -> Capacity:
@@ -70,15 +75,7 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
     """The settings of a node: what is stated comes first, then what is observed, then defaults."""
     notes: list[str] = []
     release, config, document = _read_configuration(facts, options, notes)
-    if (
-        options.assume_gate_on
-        and release.is_enabled("MemoryQoS")
-        and not default("MemoryQoS", release.minor)
-    ):
-        notes.append(
-            f"MemoryQoS is {stage('MemoryQoS', release.minor)} and off by default in "
-            f"{release}: shown as if it were on"
-        )
+    enablement = enablement_of(facts, options, release, None if document is None else config)
     config = _with_driver(config, facts, notes)
     policy = _policy(options, config, release, notes)
     capacity, unreserved = _memory(facts, options, config, release, notes)
@@ -104,12 +101,26 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
             placement=options.placement,
         ),
         config=config,
+        enablement=enablement,
         known_capacity=capacity,
         notes=tuple(notes),
         is_configured=document is not None,
         kubelet=kubelet,
         facts=facts,
         doubt=doubt_of(facts, options, kubelet),
+        high_withheld=None if options.allow_old_kernel else old_kernel_risk(facts.kernel),
+    )
+
+
+def with_gate_off(node_settings: NodeSettings) -> NodeSettings:
+    """The same with MemoryQoS off, to be shown beside what is shown as if it were on."""
+    release = node_settings.settings.release
+    return msgspec.structs.replace(
+        node_settings,
+        settings=msgspec.structs.replace(
+            node_settings.settings, release=release.with_gates({MEMORY_QOS: False})
+        ),
+        enablement=msgspec.structs.replace(node_settings.enablement, state="off"),
     )
 
 
@@ -166,7 +177,7 @@ def _read_configuration(
     facts: NodeFacts, options: SettingsOptions, notes: list[str]
 ) -> _Configuration:
     version = _version(facts, options, notes)
-    gates = {"MemoryQoS": True, **options.gates} if options.assume_gate_on else options.gates
+    gates = {MEMORY_QOS: True} | options.gates if is_assumed_on(facts, options) else options.gates
     release = Release.of(version.minor_or_text, gates)
     if version.guessed_from is not None:
         notes.append(

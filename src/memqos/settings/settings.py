@@ -54,8 +54,10 @@ class SettingsOptions(msgspec.Struct, frozen=True, kw_only=True):
     allocatable: int | None = None
     page_size: int | None = None
     assume_gate_on: bool = False
-    """Whether MemoryQoS counts as on where neither a person nor the kubelet turns it off by name
-    (decision 3)."""
+    """Whether MemoryQoS counts as on where nothing names a node, a kubelet configuration or a
+    cluster, and nobody states the gate (decision 18)."""
+    allow_old_kernel: bool = False
+    """Whether memory.high is written on a kernel that can stop a container there for good."""
 
 
 class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):

@@ -178,6 +178,12 @@ class AgentConfiguration(ConfigSection, frozen=True, kw_only=True):
         Factor | None,
         _description("Memory throttling factor, above 0 and up to 1. By default the kubelet's."),
     ] = None
+    allow_old_kernel: Annotated[
+        bool,
+        _description(
+            "Write memory.high on a kernel before 5.9, which can stop a container there for good."
+        ),
+    ] = False
     placement: Annotated[
         Placement,
         _description(

@@ -252,7 +252,12 @@ class Reconciler:
         paths = [each for path in tree for each in (path, inner(path))]
         files = self.observed.files_of(paths)
         compared = compare(Tree(tree), files, names, self.planner.page_size).changes
-        changes = [each for each in compared if not self.drift.is_left_to_kubelet(each)]
+        changes = [
+            each
+            for each in compared
+            if not self.drift.is_left_to_kubelet(each)
+            and not (self.withholds_high and each.file == "memory.high")
+        ]
         self._convergence.note_differences(
             [part for each in tree.values() for part in parts(each, files, names)], changes, now
         )
@@ -263,6 +268,11 @@ class Reconciler:
             self.schedule.confirm_at = now
         identities = {path: each.identity for path, each in self.observed.by_path.items()}
         return steps_of(self._selection.changes, identities, self.node_intent.kubelet_managed)
+
+    @property
+    def withholds_high(self) -> bool:
+        """Whether memory.high stays as it is on this kernel, whoever has set it."""
+        return self.planner.node_settings.high_withheld is not None
 
     def due_restores(self, undo_entries: UndoEntries, now: float) -> tuple[UndoEntry, ...]:
         """What to restore, given all that memqos has written over; after `plan_writes`."""

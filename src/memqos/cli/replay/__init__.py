@@ -17,6 +17,7 @@ AREAS: Final = {
     "cgroup_names": "pods",
     "node_cgroups": "node",
     "node_eras": "node",
+    "qos_metrics": "node",
     "node_allocatable": "node",
     "kubelet_config": "node",
     "defaults": "node",

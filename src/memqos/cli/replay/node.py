@@ -18,7 +18,7 @@ from memqos.kube.quantity import Quantity
 from memqos.kube.resources import hugepage_size
 from memqos.kube.shape import shape_of
 from memqos.plan.cpu import shares_of, weight_of
-from memqos.plan.levels import Levels, class_demand, plan_levels
+from memqos.plan.levels import Levels, class_demand, plan_levels, protection_gauges
 from memqos.plan.names import cgroup_names
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.setting import FileSettings
@@ -210,6 +210,25 @@ def replay_node_eras(case: ReplayCase) -> dict[str, Any]:
     ]
     levels = plan_levels(class_demand(plans), settings)
     return {"root": memory_files(levels.kubepods), "burstable": memory_files(levels.burstable)}
+
+
+def replay_qos_metrics(case: ReplayCase) -> dict[str, Any]:
+    """The kubelet's two gauges, beside what kubepods and burstable have."""
+    settings = case_settings(case)
+    plans = [
+        _plan_case_pod(pod, settings, as_created=False)
+        for pod in msgspec.convert(case["pods"], tuple[Pod, ...])
+    ]
+    demand = class_demand(plans)
+    levels = plan_levels(demand, settings)
+    minimum, low = protection_gauges(demand, settings)
+    return {
+        "qos_classes": [plan.qos for plan in plans],
+        "kubelet_memory_qos_node_memory_min_bytes": minimum,
+        "kubelet_memory_qos_node_memory_low_bytes": low,
+        "root": memory_files(levels.kubepods),
+        "burstable": memory_files(levels.burstable),
+    }
 
 
 def _plan_case_pod(pod: Pod, settings: Settings, *, as_created: bool) -> PodPlan:

@@ -12,6 +12,7 @@ from memqos.audit.report import (
     ReportComparison,
     RuleGroup,
     cluster_memory,
+    findings_by_time,
     fullest_nodes,
     group_by_rule,
     share_of_node,
@@ -92,7 +93,8 @@ def _header(report: AuditReport) -> Markup:
         "header",
         el("h1", "Memory audit"),
         el("p", ", ".join(report.sources), class_="sources"),
-        el("p", settings_title(report.audit.settings), class_="terms"),
+        el("p", settings_title(report.audit.settings, report.enablement), class_="terms"),
+        el("p", str(report.enablement), class_="note"),
         *[el("p", *_line_spans(note), class_="note") for note in report.notes],
     )
 
@@ -166,14 +168,18 @@ def _node_hint(node: NodeAudit) -> str:
 
 
 def _findings(report: AuditReport) -> Iterator[Markup]:
-    groups = group_by_rule(report.findings)
     yield el("h2", "Findings")
     if not report.audit.pods:
         yield el("p", "Nothing was audited: there are no pods.", class_="fine")
-    elif not groups:
+    elif not report.findings:
         yield el("p", "Nothing found.", class_="fine")
-    for index, group in enumerate(groups):
-        yield _rule_details(group, is_open=index == 0)
+    is_first = True
+    for title, findings in findings_by_time(report):
+        if findings:
+            yield el("h3", title[0].upper() + title[1:])
+        for group in group_by_rule(findings):
+            yield _rule_details(group, is_open=is_first)
+            is_first = False
 
 
 def _rule_details(group: RuleGroup, *, is_open: bool) -> Markup:

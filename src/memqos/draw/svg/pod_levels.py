@@ -4,10 +4,13 @@ from memqos.draw.svg.levels import LevelBar, LevelsChart
 from memqos.draw.text.pod import PodExplanation, settings_line
 from memqos.kube.resources import MEMORY, Amounts, whole
 from memqos.plan.setting import MAX, FileSettings, FileValue
+from memqos.settings.enablement import Enablement
 from memqos.settings.settings import Settings
 
 
-def pod_levels_chart(explained: PodExplanation, settings: Settings) -> LevelsChart:
+def pod_levels_chart(
+    explained: PodExplanation, settings: Settings, enablement: Enablement
+) -> LevelsChart:
     """The chart of a pod and its containers."""
     plan = explained.plan
     bars = [_level_bar("pod", "pod cgroup", plan.requests, plan.limits, plan.settings)]
@@ -19,7 +22,7 @@ def pod_levels_chart(explained: PodExplanation, settings: Settings) -> LevelsCha
         )
     return LevelsChart(
         f"{explained.label} · {plan.qos}",
-        settings_line(settings),
+        settings_line(settings, enablement),
         tuple(bars),
         settings.memory_allocatable,
     )

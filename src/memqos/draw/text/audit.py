@@ -13,8 +13,10 @@ from memqos.audit.report import (
     ReportComparison,
     RuleGroup,
     cluster_memory,
+    findings_by_time,
     fullest_nodes,
     group_by_rule,
+    is_about_today,
     share_of_node,
 )
 from memqos.audit.totals import UnrequestedProtection
@@ -22,6 +24,7 @@ from memqos.draw.text.findings import findings_data, findings_summary
 from memqos.draw.text.table import table
 from memqos.draw.text.terminal import message_lines, paragraph
 from memqos.errors import InputError
+from memqos.settings.enablement import Enablement
 from memqos.settings.settings import Settings
 from memqos.units import format_bytes, pluralize
 
@@ -57,7 +60,9 @@ def audit_text(report: AuditReport) -> list[str]:
     ended = f" ({pluralize(audit.ended, 'more')} ended)".replace("mores", "more")
     lines = [
         f"{pluralize(audit.pods, 'pod')}{ended if audit.ended else ''} on "
-        f"{pluralize(len(audit.nodes), 'node')} in {namespaces} · {settings_title(audit.settings)}",
+        f"{pluralize(len(audit.nodes), 'node')} in {namespaces} · "
+        f"{settings_title(audit.settings, report.enablement)}",
+        str(report.enablement),
         *[line for note in report.notes for line in message_lines(note, "note: ")],
         "",
     ]
@@ -69,10 +74,13 @@ def audit_text(report: AuditReport) -> list[str]:
     return [*lines, *_node_lines(report), *_finding_lines(report)]
 
 
-def settings_title(settings: Settings) -> str:
+def settings_title(settings: Settings, enablement: Enablement) -> str:
     """The settings of an audit, in a line."""
+    title = f"Kubernetes {settings.release} · MemoryQoS {enablement.state}"
+    if not enablement.is_on:
+        return title
     factor = "" if settings.factor is None else f" · factor {settings.factor:g}"
-    return f"Kubernetes {settings.release} · policy {settings.policy}{factor}"
+    return f"{title} · policy {settings.policy}{factor}"
 
 
 def compare_amounts(measure: Measure, before: int, after: int) -> tuple[str, str, str]:
@@ -164,8 +172,10 @@ def _node_row(node: NodeAudit) -> list[str]:
 
 def _finding_lines(report: AuditReport) -> list[str]:
     lines = [""]
-    for group in group_by_rule(report.findings):
-        lines += [*_rule_lines(group), ""]
+    for title, findings in findings_by_time(report):
+        lines += [f"{title}:", ""] if findings else []
+        for group in group_by_rule(findings):
+            lines += [*_rule_lines(group), ""]
     return [*lines, findings_summary(report.findings)]
 
 
@@ -251,6 +261,7 @@ def audit_data(report: AuditReport, pods: Sequence[bytes]) -> dict[str, Any]:
         "release": str(audit.settings.release),
         "policy": audit.settings.policy,
         "factor": audit.settings.factor,
+        "enablement": report.enablement.data,
         "counts": {
             "pods": audit.pods,
             "nodes": len(audit.nodes),
@@ -263,7 +274,10 @@ def audit_data(report: AuditReport, pods: Sequence[bytes]) -> dict[str, Any]:
             "severities": dict(Counter(finding.severity for finding in report.findings)),
         },
         "memory": msgspec.to_builtins(cluster_memory(audit)),
-        "findings": findings_data(report.findings),
+        "findings": [
+            {**data, "when": "today" if is_about_today(each, report.enablement) else "MemoryQoS on"}
+            for each, data in zip(report.findings, findings_data(report.findings), strict=True)
+        ],
         "nodes": [_node_data(node) for node in audit.nodes],
         "unscheduled": None if audit.unscheduled is None else _node_data(audit.unscheduled),
         "namespaces": [_namespace_data(each) for each in audit.namespaces],

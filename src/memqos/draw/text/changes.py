@@ -32,6 +32,13 @@ def changes_text(
         if why:
             for change in comparison.changes:
                 lines += ["", *_reason_lines(change, change.setting.because)]
+    if comparison.withheld:
+        lines += ["", "withheld on this kernel, neither set nor reset (--allow-old-kernel writes):"]
+        rows = [
+            [" ", _cgroup_name(c), c.file, *_both_contents(c), "withheld"]
+            for c in comparison.withheld
+        ]
+        lines += table(rows, left=7)
     if comparison.unmanaged:
         lines += ["", "not memqos's to write, and not as the kubelet would have it:"]
         rows = [[" ", _cgroup_name(c), c.file, c.old, "≠", c.new] for c in comparison.unmanaged]
@@ -41,15 +48,16 @@ def changes_text(
 
 def changes_summary(comparison: Comparison) -> str:
     """One line."""
+    withheld = f", {len(comparison.withheld)} withheld" if comparison.withheld else ""
     if not comparison.changes:
-        return "converged: nothing to change"
+        return f"converged: nothing to change{withheld}"
     kinds = {"+": "to set", "~": "to change", "-": "to take back"}
     counts = [
         f"{sum(change.kind == kind for change in comparison.changes)} {words}"
         for kind, words in kinds.items()
         if any(change.kind == kind for change in comparison.changes)
     ]
-    return ", ".join(counts)
+    return ", ".join(counts) + withheld
 
 
 def gaps_text(
@@ -82,9 +90,7 @@ def _change_row(change: Change, protections: Mapping[str, Protection]) -> list[s
         change.kind,
         _cgroup_name(change),
         change.file,
-        _content_text(change.old),
-        "→",
-        _content_text(change.new),
+        *_both_contents(change),
         _effective_words(change, protections),
     ]
 
@@ -96,6 +102,12 @@ def _cgroup_name(change: Change) -> str:
     if change.level == "container":
         return f"{change.pod} (sandbox){within}"
     return change.pod or change.path
+
+
+def _both_contents(change: Change) -> tuple[str, str, str]:
+    """Old and new; in bytes where a short form would not show the difference."""
+    old, new = _content_text(change.old), _content_text(change.new)
+    return (change.old, "→", change.new) if old == new else (old, "→", new)
 
 
 def _content_text(content: str) -> str:
@@ -116,7 +128,8 @@ def _reason_lines(change: Change, reason: Reason) -> list[str]:
     both = f"{change.old or _EMPTY} → {change.new or _EMPTY}"
     lines = [f"{change.path}/{change.file}: {both}", f"  {reason.text}"]
     lines += [f"  {step}" for step in reason.steps]
-    return [*lines, f"  rule {reason.rule} ({reason.source})"]
+    lines.append(f"  rule {reason.rule} ({reason.source})")
+    return lines if reason.differs is None else [*lines, f"  {reason.differs}"]
 
 
 def changes_data(

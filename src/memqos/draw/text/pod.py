@@ -16,6 +16,7 @@ from memqos.plan.cpu import weight_of
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Semantics
 from memqos.plan.setting import NEEDS_NODE, FileSettings, FileValue, Setting
+from memqos.settings.enablement import Enablement
 from memqos.settings.settings import KNOWS_POLICY, Settings
 from memqos.units import format_bytes, format_exact_bytes
 
@@ -45,8 +46,8 @@ class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
         return self.semantics.plan
 
 
-def settings_line(settings: Settings) -> str:
-    """The settings of everything below."""
+def settings_line(settings: Settings, enablement: Enablement) -> str:
+    """The settings of everything below; policy and factor have no effect while the gate is off."""
     factor = "no throttling factor" if settings.factor is None else f"factor {settings.factor:g}"
     node = (
         "no node given"
@@ -62,7 +63,9 @@ def settings_line(settings: Settings) -> str:
     )
     if settings.placement != "containers":
         policy += f", placement {settings.placement}"
-    return f"Kubernetes {settings.release} · {policy} · {factor} · {node}"
+    effective = (policy, factor) if enablement.is_on else ()
+    state = f"MemoryQoS {enablement.state}"
+    return " · ".join((f"Kubernetes {settings.release}", state, *effective, node))
 
 
 _WINDOWS_APPLIES: Final = (
@@ -94,8 +97,12 @@ def _windows_overview(explained: PodExplanation) -> list[str]:
     ]
 
 
-def pod_overview(explained: PodExplanation) -> list[str]:
-    """The pod and its containers, a row each."""
+GATED_FILES: Final = ("memory.min", "memory.low", "memory.high")
+"""What the gate MemoryQoS decides about."""
+
+
+def pod_overview(explained: PodExplanation, gate_off: PodExplanation | None = None) -> list[str]:
+    """The pod and its containers, a row each; with `gate_off`, both states of the gate."""
     if explained.windows:
         return _windows_overview(explained)
     plan = explained.plan
@@ -105,6 +112,8 @@ def pod_overview(explained: PodExplanation) -> list[str]:
         ["", "request", "limit", "min", "low", "high", "max", "score_adj", "weight", "max"],
         _cgroup_row("pod", plan.requests, plan.limits, plan.settings),
     ]
+    if gate_off is not None:
+        rows.append(_gate_off_row(gate_off.plan.settings))
     last = len(plan.containers) - 1
     for index, (name, part, container) in enumerate(
         zip(explained.names, explained.semantics.shape.parts, plan.containers, strict=True)
@@ -114,11 +123,23 @@ def pod_overview(explained: PodExplanation) -> list[str]:
         rows.append(
             _cgroup_row(branch + name + role, part.requests, part.limits, container.settings)
         )
-    lines = [f"{explained.label}{namespace}  {plan.qos}", *table(rows)]
+        if gate_off is not None:
+            rows.append(_gate_off_row(gate_off.plan.containers[index].settings))
+    left = 1
+    if gate_off is not None:
+        gates = ["", "", *["on", "off"] * (len(rows) // 2 - 1)]
+        rows = [[row[0], gate, *row[1:]] for row, gate in zip(rows, gates, strict=True)]
+        left = 2
+    lines = [f"{explained.label}{namespace}  {plan.qos}", *table(rows, left=left)]
     for setting_name, value in _hugepages(plan):
         lines.append(f"  {setting_name} = {value}")
     lines += [f"  note: {note}" for note in explained.notes]
     return lines
+
+
+def _gate_off_row(settings: FileSettings) -> list[str]:
+    """What the gate changes; all else is as in the row above."""
+    return ["", "", "", *[setting_cell(settings[file]) for file in GATED_FILES], "", "", "", ""]
 
 
 def _cgroup_row(name: str, requests: Amounts, limits: Amounts, settings: FileSettings) -> list[str]:
@@ -241,6 +262,21 @@ def _autoscaler_data(requests: AutoscalerRequests) -> dict[str, Any]:
     }
 
 
+def gate_off_derivation(explained: PodExplanation) -> list[str]:
+    """What decides the values that the gate MemoryQoS changes, while it is off."""
+    plan = explained.plan
+    lines = ["", f"why {explained.label}, with MemoryQoS off"]
+    lines += _setting_reasons("pod", _gated(plan.settings))
+    for name, container in zip(explained.names, plan.containers, strict=True):
+        title = _container_title(name, container.role)
+        lines += _setting_reasons(title, _gated(container.settings))
+    return lines
+
+
+def _gated(settings: FileSettings) -> FileSettings:
+    return {file: settings[file] for file in GATED_FILES}
+
+
 def _container_title(name: str, role: Role) -> str:
     return f"container {name}" if role == "regular" else f"{role} container {name}"
 
@@ -258,6 +294,8 @@ def _setting_reasons(title: str, settings: FileSettings) -> list[str]:
         if file == "cpu.shares":
             lines.append(f"      as cpu.weight: {cpu_weight(settings)}")
         lines.append(f"      rule {reason.rule} ({reason.source})")
+        if reason.differs is not None:
+            lines.append(f"      {reason.differs}")
     return lines
 
 
@@ -271,7 +309,13 @@ def _value_text(file: str, value: FileValue) -> str:
     return str(value)
 
 
-def pod_data(explained: PodExplanation, settings: Settings, *, why: bool) -> dict[str, Any]:
+def pod_data(
+    explained: PodExplanation,
+    settings: Settings,
+    *,
+    why: bool,
+    gate_off: PodExplanation | None = None,
+) -> dict[str, Any]:
     """The same as plain data, for scripts."""
     semantics, shape = explained.semantics, explained.semantics.shape
     data: dict[str, Any] = {
@@ -299,6 +343,10 @@ def pod_data(explained: PodExplanation, settings: Settings, *, why: bool) -> dic
             "class": why_class(shape, names, settings.release),
             "defaulted": list(why_defaulted(explained.written, shape, names, settings.release)),
         }
+    values = _values_data(explained, why=why)
+    if gate_off is not None and not explained.windows:
+        both = {"on": values, "off": _values_data(gate_off, why=why)}
+        data["by_enablement"] = both
     return data | {
         "qosClass": plan.qos,
         "requests": quantity_texts(plan.requests),
@@ -317,6 +365,13 @@ def pod_data(explained: PodExplanation, settings: Settings, *, why: bool) -> dic
             if explained.windows
             else {}
         ),
+        **values,
+    }
+
+
+def _values_data(explained: PodExplanation, *, why: bool) -> dict[str, Any]:
+    plan = explained.plan
+    return {
         "pod": {} if explained.windows else _settings_data(plan.settings, why=why),
         "containers": [
             {

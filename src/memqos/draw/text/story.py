@@ -27,18 +27,22 @@ def story_text(story: Story) -> Iterator[str]:
     """What happened, in order, and what would have prevented it."""
     qos = f" · {story.qos}" if story.qos else ""
     yield f"{story.namespace}/{story.pod} {story.container}{qos}"
-    if story.records or not story.cluster:
-        yield f"recorded {time_range(story)}, {pluralize(story.records, 'record')}"
+    when = f" {time_range(story)}" if _is_dated(story) else ""
+    if story.records:
+        yield f"recorded{when}, {pluralize(story.records, 'record')}"
+    elif not story.cluster:
+        yield f"nothing was recorded{f', looked at{when}' if when else ''}"
     if story.cluster:
-        yield f"told by {story.cluster}" + ("" if story.records else f", {time_range(story)}")
+        yield f"told by {story.cluster}" + ("" if story.records or not when else f",{when}")
     yield story_summary(story)
     for note in story.notes:
         yield from message_lines(note, "note: ")
-    skipped = _DATE if _is_one_day(story) else 0
+    skipped = _DATE if _is_dated(story) and _is_one_day(story) else 0
     explained: set[str] = set()
     for chapter in story.chapters:
         yield ""
-        yield from _chapter_lines(chapter, skipped, explained)
+        at = format_time(chapter.at)[skipped:].strip() if _is_dated(story) else "some time"
+        yield from _chapter_lines(chapter, at, explained)
     if story.remedies:
         yield ""
         yield "what would have prevented it"
@@ -67,9 +71,11 @@ def story_summary(story: Story) -> str:
 def story_data(story: Story) -> dict[str, Any]:
     """The same for scripts, times as Kubernetes writes them."""
     data: dict[str, Any] = msgspec.to_builtins(story, enc_hook=str)
-    data["since"], data["until"] = format_timestamp(story.since), format_timestamp(story.until)
+    is_dated = _is_dated(story)
+    for time in ("since", "until"):
+        data[time] = format_timestamp(data[time]) if is_dated else None
     for chapter in data["chapters"]:
-        chapter["at"] = format_timestamp(chapter["at"])
+        chapter["at"] = format_timestamp(chapter["at"]) if is_dated else None
         if chapter["until"] is not None:
             chapter["until"] = format_timestamp(chapter["until"])
     if not story.cluster:
@@ -77,13 +83,18 @@ def story_data(story: Story) -> dict[str, Any]:
     return data | {"remedies": list(story.remedies)}
 
 
+def _is_dated(story: Story) -> bool:
+    """Whether any time is known; a snapshot need not say when it was taken."""
+    return story.until > 0
+
+
 def _is_one_day(story: Story) -> bool:
     return format_time(story.since)[:_DATE] == format_time(story.until)[:_DATE]
 
 
-def _chapter_lines(chapter: Chapter, skipped: int, explained: set[str]) -> Iterator[str]:
+def _chapter_lines(chapter: Chapter, at: str, explained: set[str]) -> Iterator[str]:
     """A chapter. A rule is explained the first time only; `explained` are those before."""
-    yield from paragraph(chapter.what, f"{format_time(chapter.at)[skipped:].strip()}  ", "  ")
+    yield from paragraph(chapter.what, f"{at}  ", "  ")
     for line in chapter.evidence:
         yield from paragraph(line, "  · ", "    ")
     if chapter.rule is not None:
