@@ -165,8 +165,9 @@ def _inputs_of_snapshot(file: str, *, measured: bool) -> EvictionInputs:
             if used is not None:
                 usage[full_pod_name(pod)] = PodMemoryUsage(used)
     meminfo = snapshot.meminfo
+    hugepages = sum([pages.size * pages.total for pages in snapshot.machine.huge_pages])
     seen = {
-        MEMORY_AVAILABLE: node_observation(meminfo, release) if meminfo else None,
+        MEMORY_AVAILABLE: node_observation(meminfo, hugepages, release) if meminfo else None,
         ALLOCATABLE_MEMORY: pods_observation(snapshot.cgroups.get(names.kubepods, {})),
     }
     observations = {signal: each for signal, each in seen.items() if each is not None}

@@ -12,6 +12,7 @@ from memqos.kube.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.kube.shape import Part, Role
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, Rule, Setting
+from memqos.plan.swap import swap_maximum
 from memqos.release import Release, Since
 from memqos.settings.settings import Settings
 from memqos.units import format_exact_bytes
@@ -100,22 +101,27 @@ def plan_container(
     rules: ContainerRules,
     qos: QosClass,
     pod_limits: Amounts,
+    *,
+    critical: bool = False,
 ) -> ContainerPlan:
     """Every value of one container; `pod_limits` are the pod-level limits that apply."""
+    limits = part.limits if part.claimed_limits is None else part.claimed_limits
     cpu_limit = part.limits.get(CPU) or pod_limits.get(CPU, 0)
+    cpu_bound = limits.get(CPU) or pod_limits.get(CPU, 0)
     minimum, low, high, maximum = memory_of_container(part, settings, rules, qos, pod_limits)
     values: FileSettings = {
         "memory.min": minimum,
         "memory.low": low,
         "memory.high": high,
         "memory.max": maximum,
+        "memory.swap.max": swap_maximum(part, settings, qos, maximum, critical=critical),
         "memory.oom.group": rules.oom_group(settings),
         "cpu.shares": rules.shares(part.requests, cpu_limit),
-        "cpu.max": cpu.quota(cpu_limit, settings.cpu_period, settings.cpu_quota),
+        "cpu.max": cpu.quota(cpu_bound, settings.cpu_period, settings.cpu_quota),
         "oom_score_adj": _oom_score_adj(score, qos, settings.memory_capacity),
     }
     values.update(hugepages.none_of(settings.hugepage_sizes))
-    for page, amount in rules.hugepages(part.limits, pod_limits).items():
+    for page, amount in rules.hugepages(limits, pod_limits).items():
         if page in settings.hugepage_sizes:
             values[f"hugetlb.{page}.max"] = Setting(amount, hugepages.HUGE, (amount,))
     return ContainerPlan(part.role, values)
@@ -126,9 +132,10 @@ def memory_of_container(
 ) -> tuple[Setting, Setting, Setting, Setting]:
     """memory.min, memory.low, memory.high and memory.max of one container."""
     limit = memory_in(part.limits)
+    bound = limit if part.claimed_limits is None else memory_in(part.claimed_limits)
     if rules.memory_qos:
         resources = memory.MemoryResources(
-            qos, memory_in(part.requests), limit, bool(pod_limits.get(MEMORY))
+            qos, memory_in(part.requests), limit, bool(pod_limits.get(MEMORY)), bound - limit
         )
         minimum, low = rules.protection(resources, settings)
         if settings.placement != "containers":
@@ -136,7 +143,7 @@ def memory_of_container(
         high = rules.high(resources, settings)
     else:
         minimum, low, high = memory.OFF, memory.OFF, rules.high_off
-    return minimum, low, high, _maximum(limit, pod_limits)
+    return minimum, low, high, _maximum(bound, pod_limits)
 
 
 def _maximum(limit: int, pod_limits: Amounts) -> Setting:
