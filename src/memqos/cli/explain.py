@@ -25,6 +25,7 @@ from memqos.kube.resources import MEMORY, NO_RESOURCES, Resources, whole
 from memqos.kube.shape import Part, Shape, containers_of, shape_of
 from memqos.manifests.objects import Template
 from memqos.plan.semantics import Planner, is_stored
+from memqos.plan.volumes import memory_volumes
 from memqos.release import Release, default, stage
 from memqos.settings.resolver import NodeSettings
 from memqos.units import scientific
@@ -100,7 +101,10 @@ def _rows(
     planners = [Planner(each.settings) for each in resolved]
     for template, pod in reader.pods(files):
         try:
-            row = [_explain_pod(planner, pod, template) for planner in planners]
+            row = [
+                _explain_pod(planner, pod, template, each.published_memory)
+                for planner, each in zip(planners, resolved, strict=True)
+            ]
         except InputError as error:
             reader.refuse(template.with_position(error))
             continue
@@ -109,7 +113,9 @@ def _rows(
         yield row
 
 
-def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanation:
+def _explain_pod(
+    planner: Planner, pod: Pod, template: Template, allocatable: int | None
+) -> PodExplanation:
     release = planner.settings.release
     written, semantics = shape_of(pod, release), planner.semantics(pod)
     notes = [*_drop_notes(written, semantics.shape, release), *_overflow_notes(written)]
@@ -123,6 +129,9 @@ def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanati
         written=written,
         semantics=semantics,
         notes=tuple(notes),
+        volumes=tuple(memory_volumes(pod, semantics.plan.settings, allocatable, release))
+        if semantics.plan is not None and pod.spec.volumes
+        else (),
     )
 
 

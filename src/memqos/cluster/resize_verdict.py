@@ -4,7 +4,8 @@ The kubelet's checks are those of kubelet allocation/handlers.go; the first that
 Infeasible is final, Deferred is tried again whenever something on the node changes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -56,6 +57,35 @@ class ResizeVerdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict == "Deferred"
 
 
+_HELP: Final[Mapping[Obstacle, str]] = {
+    "windows": "delete the pod and create it with the new resources",
+    "static pod": "change its manifest: the kubelet then restarts it",
+    "swap": "set resizePolicy RestartContainer for memory, or change the limit alone",
+    "volume on cgroup v1": "resize on a node with cgroup v2",
+    "cpu manager": "delete the pod and create it with the new resources, or turn the kubelet's "
+    "gate InPlacePodVerticalScalingExclusiveCPUs on",
+    "memory manager": "delete the pod and create it with the new resources, or turn the kubelet's "
+    "gate InPlacePodVerticalScalingExclusiveMemory on",
+    "node": "delete the pod, so that it is scheduled to a larger node",
+}
+
+
+def resize_help(verdict: ResizeVerdict) -> str | None:
+    """What would let the resize through; None where nothing is in its way."""
+    if verdict.obstacle is not None:
+        return _HELP[verdict.obstacle]
+    if verdict.verdict != "Deferred":
+        return None
+    if verdict.reason == "TaintToleration":
+        return "tolerate the NoExecute taint, or remove it from the node"
+    if verdict.reason == "PodLevelResourcesNotSupported":
+        return "turn the kubelet's gate PodLevelResources on"
+    return (
+        "it is tried again when a pod of the node ends or shrinks: make room, or delete the pod so "
+        "that it is scheduled elsewhere"
+    )
+
+
 class ResizeAdmission(msgspec.Struct, frozen=True):
     """The answer of the API server's plugin PodResizeValidator."""
 
@@ -65,6 +95,41 @@ class ResizeAdmission(msgspec.Struct, frozen=True):
     @property
     def allowed(self) -> bool:
         return self.cause is None
+
+
+LimitEffect = Literal["restart", "fits", "held back", "deadly"]
+
+
+def limit_effect(
+    old: int | None, new: int | None, usage: int, release: Release, *, restarts: bool
+) -> LimitEffect | None:
+    """What a lower memory limit does to a container that uses `usage` bytes; None if not lower.
+
+    The kernel reclaims what it can at once and kills for the rest (cgroup-v2.rst, memory.max).
+    """
+    if new is None or (old is not None and new >= old):
+        return None
+    if restarts:
+        return "restart"
+    if usage < new:
+        return "fits"
+    return "held back" if _COMPARES_USAGE.at(release.minor) else "deadly"
+
+
+# validateMemoryResizeAction(), kuberuntime_manager.go: since 1.34 the kubelet leaves a limit as it
+# is, and tries again, as long as usage is not below the new one.
+_COMPARES_USAGE: Final = Since({22: False, 34: True})
+
+_HEAPS: Final = (
+    ("JVM", re.compile(r"jdk|jre|java|temurin|corretto|tomcat|jetty|kafka|elasticsearch|spring")),
+    ("Node.js", re.compile(r"(^|[/-])node(js)?($|[:@-])")),
+    ("Go", re.compile(r"(^|[/-])golang($|[:@-])")),
+)
+
+
+def heap_runtime(image: str | None) -> str | None:
+    """The runtime that an image's name shows and that reads its memory limit only at start."""
+    return next((name for name, pattern in _HEAPS if pattern.search(image or "")), None)
 
 
 class _Resize(msgspec.Struct, frozen=True, kw_only=True):

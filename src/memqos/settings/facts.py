@@ -7,7 +7,7 @@ import msgspec
 from memqos.errors import InputError
 from memqos.kube.kubelet import CgroupDriver
 from memqos.kube.kubelet.drivers import kubepods_in
-from memqos.kube.node import Capacity, Node, capacity_of, published_memory
+from memqos.kube.node import Capacity, Node, capacity_of, published_memory, swap_of
 from memqos.kube.resources import MEMORY
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the Node says it has."""
     published: int | None = None
     """Memory that the Node says is allocatable."""
+    swap: int | None = None
+    """Bytes of swap space."""
     page_size: int | None = None
     is_observed: bool = False
     """Whether this is a machine as it runs, live or in a snapshot: what is not known of it is worth
@@ -88,6 +90,7 @@ def facts_of_machine(
         memory=machine.memory,
         capacity=capacity_of(node) if node is not None and says_memory else None,
         published=None if node is None else published_memory(node),
+        swap=machine.swap,
         page_size=machine.page_size,
         is_observed=True,
     )
@@ -103,6 +106,7 @@ def facts_of_snapshot(snapshot: "Snapshot", file: str) -> NodeFacts:
         configuration=snapshot_configuration(snapshot, file),
         driver=kubepods[0].driver if kubepods else None,
         memory=machine.memory,
+        swap=machine.swap,
         page_size=machine.page_size,
         is_observed=True,
     )
@@ -122,4 +126,5 @@ def facts_of_node(node: Node) -> NodeFacts:
         version_source="the Node's kubelet",
         capacity=capacity_of(node),
         published=published_memory(node),
+        swap=swap_of(node),
     )

@@ -1,7 +1,7 @@
 """A pod explained: its values as a table, their derivation, and releases compared."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +14,7 @@ from memqos.plan.cpu import weight_of
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Semantics
 from memqos.plan.setting import NEEDS_NODE, FileSettings, FileValue, Setting
+from memqos.plan.volumes import VolumeSize
 from memqos.settings.settings import KNOWS_POLICY, Settings
 from memqos.units import format_bytes, format_exact_bytes
 
@@ -31,6 +32,8 @@ class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
     written: Shape
     semantics: Semantics
     notes: tuple[str, ...] = ()
+    volumes: tuple[VolumeSize, ...] = ()
+    """Those that are memory."""
 
     @property
     def plan(self) -> PodPlan:
@@ -80,6 +83,8 @@ def pod_overview(explained: PodExplanation) -> list[str]:
     lines = [f"{explained.label}{namespace}  {plan.qos}", *table(rows)]
     for setting_name, value in _hugepages(plan):
         lines.append(f"  {setting_name} = {value}")
+    lines += [f"  {line}" for line in swap_lines(explained)]
+    lines += [f"  {volume_text(volume)}" for volume in explained.volumes]
     lines += [f"  note: {note}" for note in explained.notes]
     return lines
 
@@ -131,6 +136,25 @@ def _hugepages(plan: PodPlan) -> Iterator[tuple[str, str]]:
             yield name, format_bytes(setting.value)
 
 
+def swap_lines(explained: PodExplanation) -> Iterator[str]:
+    """What each container may swap, where it may."""
+    for name, container in zip(explained.names, explained.plan.containers, strict=True):
+        setting = container.settings["memory.swap.max"]
+        if setting.value:
+            yield f"{name} memory.swap.max = {setting_cell(setting)}"
+
+
+def volume_text(volume: VolumeSize) -> str:
+    """A memory-backed volume: how large it may become, and who decides."""
+    if volume.source == "needs node":
+        size = "up to the node's allocatable memory"
+    elif volume.size is None:
+        size = "up to half of the node's RAM"
+    else:
+        size = f"up to {format_bytes(volume.size)} ({volume.source})"
+    return f"volume {volume.name} is memory, {size}, and outlives its containers"
+
+
 def derivation(explained: PodExplanation, settings: Settings) -> list[str]:
     """The derivation of every number, step by step with its rule."""
     plan, shape = explained.plan, explained.semantics.shape
@@ -174,12 +198,15 @@ def _setting_reasons(title: str, settings: FileSettings) -> list[str]:
     return lines
 
 
+_BYTES: Final = ("memory.m", "memory.l", "memory.h", "memory.s", "hugetlb.")
+
+
 def _value_text(file: str, value: FileValue) -> str:
     if value is None:
         return "not written"
     if value == NEEDS_NODE:
         return "needs --node"
-    if isinstance(value, int) and file.startswith(("memory.m", "memory.l", "memory.h", "hugetlb.")):
+    if isinstance(value, int) and file.startswith(_BYTES):
         return f"{value} = {format_exact_bytes(value)}" if value >= 1024 else str(value)
     return str(value)
 
@@ -217,6 +244,15 @@ def pod_data(explained: PodExplanation, settings: Settings, *, why: bool) -> dic
         "requests": quantity_texts(plan.requests),
         "limits": quantity_texts(plan.limits),
         "pod": _settings_data(plan.settings, why=why),
+        "memoryVolumes": [
+            {
+                "name": volume.name,
+                "size": volume.size,
+                "source": volume.source,
+                "sizeLimit": volume.size_limit,
+            }
+            for volume in explained.volumes
+        ],
         "containers": [
             {
                 "name": name,
