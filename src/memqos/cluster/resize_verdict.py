@@ -122,8 +122,8 @@ _COMPARES_USAGE: Final = Since({22: False, 34: True})
 
 _HEAPS: Final = (
     ("JVM", re.compile(r"jdk|jre|java|temurin|corretto|tomcat|jetty|kafka|elasticsearch|spring")),
-    ("Node.js", re.compile(r"(^|[/-])node(js)?($|[:@-])")),
-    ("Go", re.compile(r"(^|[/-])golang($|[:@-])")),
+    ("Node.js", re.compile(r"(^|/)node(js)?($|[:@])")),
+    ("Go", re.compile(r"(^|/)golang($|[:@])")),
 )
 
 
