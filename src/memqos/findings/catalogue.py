@@ -223,6 +223,24 @@ MACHINE_SWAP: Final = RuleInfo(
     "memory.high is kept by reclaim, and without swap anonymous memory cannot be reclaimed.",
     "give what is mostly anonymous a larger limit, or the node swap",
 )
+MACHINE_ZRAM: Final = RuleInfo(
+    "machine/zram",
+    "info",
+    "doctor",
+    "swap is compressed memory",
+    "What is swapped to zram stays in RAM, compressed, and counts for no container. The kubelet "
+    "shares it out like a disk, so the node may run out of memory while containers have swap left.",
+    "keep memory for it with systemReserved, or swap to a disk",
+)
+MACHINE_THRASHING: Final = RuleInfo(
+    "machine/thrashing",
+    "warning",
+    "doctor",
+    "containers read back what they have just swapped out, and wait for it",
+    "Swap helps with memory that is rarely used. A container whose working set does not fit "
+    "swaps the same pages out and in, and hardly runs.",
+    "raise its memory limit and request, or give it no swap: request = limit",
+)
 MACHINE_PSI: Final = RuleInfo(
     "machine/psi",
     "warning",
@@ -441,6 +459,8 @@ DOCTOR_RULES: Final[tuple[RuleInfo, ...]] = (
     MACHINE_KERNEL,
     MACHINE_RUNTIME,
     MACHINE_SWAP,
+    MACHINE_ZRAM,
+    MACHINE_THRASHING,
     MACHINE_PSI,
     MACHINE_RECURSIVE_PROTECTION,
     TREE_MEMORY_CONTROLLER,
