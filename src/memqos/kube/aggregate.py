@@ -37,14 +37,16 @@ def aggregate_limits(shape: Shape) -> Amounts:
 def requests_with_claims(shape: Shape) -> Amounts:
     """What the containers request together, and what the pod's DRA claims add to it."""
     total = aggregate_requests(shape)
-    _add(total, shape.claimed)
+    if shape.claimed:
+        _add(total, shape.claimed)
     return total
 
 
 def limits_with_claims(shape: Shape) -> Amounts:
     """What the containers may use together, raised by the pod's DRA claims."""
     total = aggregate_limits(shape)
-    add_claimed_limits(total, shape.claimed)
+    if shape.claimed:
+        add_claimed_limits(total, shape.claimed)
     return total
 
 

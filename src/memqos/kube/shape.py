@@ -117,6 +117,8 @@ def shape_of(
         critical=critical,
         stored_class=pod.status.qos_class if pod.status is not None else None,
     )
+    if pod.status is None or not pod.status.node_allocatable_resource_claim_statuses:
+        return shape
     claims = claims_of(pod, release)
     return _with_claims(shape, pod, claims, release) if claims else shape
 
@@ -178,7 +180,8 @@ def is_critical(pod: Pod) -> bool:
     Admission turns the class system-node-critical into its priority, so a pod that only names the
     class counts too.
     """
-    if is_static(pod) or _MIRROR in (pod.metadata.annotations or ()):
+    annotations = pod.metadata.annotations
+    if annotations and (annotations.get(_STATIC_SOURCE, "api") != "api" or _MIRROR in annotations):
         return True
     priority = pod.spec.priority
     if priority is None:

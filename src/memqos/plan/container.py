@@ -10,9 +10,10 @@ from memqos.kube.oom import GUARANTEED, LOWEST_BURSTABLE, Score
 from memqos.kube.pod import QosClass
 from memqos.kube.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.kube.shape import Part, Role
+from memqos.kube.swap import MEANS_NO_SWAP
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, Rule, Setting
-from memqos.plan.swap import swap_maximum
+from memqos.plan.swap import NO_SWAP_SETTING, swap_maximum
 from memqos.release import Release, Since
 from memqos.settings.settings import Settings
 from memqos.units import format_exact_bytes
@@ -90,6 +91,7 @@ class ContainerRules(msgspec.Struct, frozen=True, kw_only=True):
     high: Callable[[memory.MemoryResources, Settings], Setting]
     high_off: Setting
     oom_group: Callable[[Settings], Setting]
+    swaps_only_if_configured: bool
     shares: Callable[[Amounts, int], Setting]
     hugepages: Callable[[Amounts, Amounts], hugepages.PageLimits]
 
@@ -106,15 +108,18 @@ def plan_container(
 ) -> ContainerPlan:
     """Every value of one container; `pod_limits` are the pod-level limits that apply."""
     limits = part.limits if part.claimed_limits is None else part.claimed_limits
-    cpu_limit = part.limits.get(CPU) or pod_limits.get(CPU, 0)
-    cpu_bound = limits.get(CPU) or pod_limits.get(CPU, 0)
+    cpu_limit = cpu_bound = part.limits.get(CPU) or pod_limits.get(CPU, 0)
+    if limits is not part.limits:
+        cpu_bound = limits.get(CPU) or cpu_limit
     minimum, low, high, maximum = memory_of_container(part, settings, rules, qos, pod_limits)
     values: FileSettings = {
         "memory.min": minimum,
         "memory.low": low,
         "memory.high": high,
         "memory.max": maximum,
-        "memory.swap.max": swap_maximum(part, settings, qos, maximum, critical=critical),
+        "memory.swap.max": NO_SWAP_SETTING
+        if rules.swaps_only_if_configured and not settings.swap_behavior
+        else swap_maximum(part, settings, qos, maximum, critical=critical),
         "memory.oom.group": rules.oom_group(settings),
         "cpu.shares": rules.shares(part.requests, cpu_limit),
         "cpu.max": cpu.quota(cpu_bound, settings.cpu_period, settings.cpu_quota),
@@ -191,6 +196,7 @@ def container_rules(release: Release) -> ContainerRules:
         high=memory.CONTAINER_HIGH.at(minor),
         high_off=memory.CONTAINER_OFF.at(minor),
         oom_group=_OOM_GROUP.at(minor),
+        swaps_only_if_configured=MEANS_NO_SWAP.at(minor),
         shares=cpu.CONTAINER_SHARES.at(minor),
         hugepages=hugepages.OF_CONTAINER.at(minor),
     )

@@ -6,7 +6,7 @@ from typing import Final
 from memqos.kube.pod import QosClass
 from memqos.kube.resources import memory_in
 from memqos.kube.shape import Part
-from memqos.kube.swap import MEANS_NO_SWAP, SwapNode, SwapReason, container_swap
+from memqos.kube.swap import SwapNode, SwapReason, container_swap
 from memqos.plan.setting import NEEDS_NODE, Rule, Setting
 from memqos.settings.settings import Settings
 from memqos.units import format_exact_bytes
@@ -78,15 +78,14 @@ _RULES: Final[Mapping[SwapReason, Rule]] = {
     "above capacity": SWAP_ABOVE_CAPACITY,
     "share": SWAP_SHARE,
 }
-_NO_SWAP: Final = Setting(0, NO_SWAP)
+NO_SWAP_SETTING: Final = Setting(0, NO_SWAP)
+"""Of every container on a node without a swapBehavior: nearly all nodes."""
 
 
 def swap_maximum(
     part: Part, settings: Settings, qos: QosClass, limit: Setting, *, critical: bool
 ) -> Setting:
     """memory.swap.max of one container; `limit` is its memory.max."""
-    if not settings.swap_behavior and MEANS_NO_SWAP.at(settings.release.minor):
-        return _NO_SWAP  # nearly every node
     node = SwapNode(
         behavior=settings.swap_behavior,
         memory_capacity=settings.memory_capacity,
