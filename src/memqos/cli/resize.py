@@ -148,7 +148,7 @@ def _read_node(
     reader: ManifestReader, file: str, others: str | None, resolved: NodeSettings
 ) -> _NodeAndPods:
     """The node that a file describes, and the pods on it."""
-    node = next((each.decode(Node) for each in reader.objects([file], ("Node", "Pod"))), Node())
+    node = next((each.decode(Node) for each in reader.objects([file], ("Node",))), Node())
     admission = admitting_node(node)
     settings, config = resolved.settings, resolved.config
     unreserved = None
