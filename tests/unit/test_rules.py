@@ -15,7 +15,8 @@ from memqos.plan.rules import RULES
 LISTED = """
     pod/invalid pod/throttled pod/no-request pod/above-request pod/idle-request pod/high-limit
     pod/no-limit pod/pod-level node/overcommitted node/hard-protection node/lost-low node/unasked
-    node/full node/limits namespace/no-limit-range namespace/quota machine/cgroup-v2 machine/kernel
+    node/full node/limits node/swap namespace/no-limit-range namespace/quota machine/cgroup-v2
+    machine/kernel
     machine/runtime machine/swap machine/zram machine/thrashing machine/psi
     machine/recursive-protection tree/memory-controller tree/driver
     tree/memory-min tree/stale agent/unmanaged agent/left-alone agent/manages

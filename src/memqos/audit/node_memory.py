@@ -4,7 +4,7 @@ import msgspec
 
 from memqos.kube.kubelet import KubeletConfiguration
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, read_thresholds
-from memqos.kube.node import Node, allocatable, amount_in, capacity_of
+from memqos.kube.node import Node, allocatable, amount_in, capacity_of, swap_of
 from memqos.kube.resources import MEMORY, is_hugepages
 from memqos.settings.settings import Settings
 
@@ -18,6 +18,8 @@ class NodeMemory(msgspec.Struct, frozen=True):
     published: int
     """What the scheduler may assign to pods."""
     version: str | None = None
+    swap: int | None = None
+    """None where the Node does not say."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -45,7 +47,13 @@ class NodeMemoryEstimator:
         if self._is_exact:
             capacity = capacity_of(node)
             left = allocatable(capacity, self._config, self._release)
-            return NodeMemory(capacity.memory, left.enforced_memory, left.published_memory, version)
+            return NodeMemory(
+                capacity.memory,
+                left.enforced_memory,
+                left.published_memory,
+                version,
+                swap_of(node),
+            )
         stated = node.status.capacity or {}
         if MEMORY not in stated:
             capacity_of(node)
@@ -58,7 +66,7 @@ class NodeMemoryEstimator:
         before += sum(
             amount_in(stated, name, "capacity").value for name in stated if is_hugepages(name)
         )
-        return NodeMemory(total, min(total, before), published, version)
+        return NodeMemory(total, min(total, before), published, version, swap_of(node))
 
     def _eviction_reserve(self, capacity: int) -> int:
         return 0 if self._threshold is None else self._threshold.limit(capacity).value

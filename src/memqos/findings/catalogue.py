@@ -146,6 +146,15 @@ NODE_FULL: Final = RuleInfo(
     "memory.low decide who is slowed down.",
     "move pods away; memqos rank eviction tells who goes first",
 )
+NODE_SWAP: Final = RuleInfo(
+    "node/swap",
+    "info",
+    "audit",
+    "some nodes have swap and others have none",
+    "The scheduler does not look at swap. With LimitedSwap the same pod may swap on one node and "
+    "is killed at its limit on another.",
+    "give all nodes of a pool swap, or none; or keep pods that need it there with a nodeSelector",
+)
 NODE_LIMITS: Final = RuleInfo(
     "node/limits",
     "info",
@@ -187,6 +196,7 @@ AUDIT_RULES: Final[tuple[RuleInfo, ...]] = (
     NODE_UNASKED,
     NODE_FULL,
     NODE_LIMITS,
+    NODE_SWAP,
     NAMESPACE_NO_LIMIT_RANGE,
     NAMESPACE_QUOTA,
 )
