@@ -86,6 +86,7 @@ def command(
         SettingsOptions(release=release, gates=parse_gates(gates)),
     )
     running = node_settings.settings.release
+    given = given._replace(observations=given.observed_by(running))
     met = _readings(node_settings.config, given) if node_settings.is_configured else ()
     found = _rank_pods(given, running, need, met, (*node_settings.notes, *given.notes))
     if output == "table":
