@@ -122,7 +122,7 @@ class TestLimits:
             (None, None),
         ],
     )
-    def test_runtimes_are_told_by_their_images(
+    def test_runtimes_are_recognised_by_their_images(
         self, image: str | None, runtime: str | None
     ) -> None:
         assert heap_runtime(image) == runtime
@@ -174,7 +174,7 @@ class TestCommand:
         new = self.file(tmp_path, "new.yaml", self.a_pod("web", "1Gi", "1.5Gi", image))
         done = memqos("resize", old, new, "--release", "1.37", "--usage", "app=1.75Gi")
         assert "the kubelet holds the limit back until usage is below it" in done.out
-        assert "app looks like JVM, which reads its memory limit only at start" in done.out
+        assert "app runs JVM, by its image, which reads its limit only at start" in done.out
 
     def test_others_are_about_a_node(self, tmp_path: Path) -> None:
         old = self.file(tmp_path, "old.yaml", self.a_pod("web", "1Gi", "2Gi"))

@@ -230,7 +230,7 @@ def _heap_notes(report: ResizeReport, pod: Pod) -> Iterator[str]:
         runtime = heap_runtime(container.image)
         if runtime and container.name in resized - restarted:
             yield (
-                f"{container.name} looks like {runtime}, which reads its memory limit only at "
+                f"{container.name} runs {runtime}, by its image, which reads its limit only at "
                 "start: set resizePolicy RestartContainer for memory"
             )
 

@@ -51,7 +51,7 @@ class ContainerSwap(msgspec.Struct, frozen=True):
     maximum: int | str | None
     """memory.swap.max; None: not written."""
     with_memory: int = 0
-    """Memory and swap together as the runtime is told: 0 not set, −1 no limit."""
+    """Memory and swap together, as sent to the runtime: 0 not set, −1 no limit."""
 
     @property
     def behavior(self) -> SwapBehavior:
@@ -79,7 +79,7 @@ def _memory_and_swap(
         return ContainerSwap("before NodeSwap", None)
     if node.behavior == "UnlimitedSwap":
         return ContainerSwap("unlimited", UNLIMITED, -1)
-    # Without a memory limit the runtime is told nothing, so the kernel's default holds.
+    # Without a memory limit nothing is sent to the runtime, so the kernel's default holds.
     return ContainerSwap("no swap", 0 if limit else None, limit)
 
 

@@ -71,6 +71,9 @@ class TestSwap:
         assert workload.killed_by == signal.SIGKILL
         assert cgroup.events()["oom_kill"] == 1
 
+    def test_the_swap_disk_is_known(self) -> None:
+        assert read_machine().swap_devices == ("/dev/vdc",)
+
     def test_a_container_that_opts_out_never_swaps(self, cgroup: Cgroup) -> None:
         assert self.planned_swap(LIMIT, LIMIT) == 0
         cgroup.write(memory_max=LIMIT, memory_swap_max=0)

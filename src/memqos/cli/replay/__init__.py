@@ -39,8 +39,8 @@ AREAS: Final = {
     "hugepage_eviction": "pressure",
     "swap": "volumes_and_swap",
     "memory_volumes": "volumes_and_swap",
-    "pod_os_admission": "resizes",
-    "resize_verdict": "resizes",
+    "pod_os_admission": "kubelet_verdicts",
+    "resize_verdict": "kubelet_verdicts",
 }
 
 

@@ -1,4 +1,4 @@
-"""Replays recorded verdicts of a kubelet: admission, resizes."""
+"""Replays recorded verdicts of a kubelet: on pods it is to admit, and on resizes."""
 
 from collections.abc import Mapping
 from typing import Any
