@@ -388,6 +388,15 @@ def test_nodes_that_hold_too_much_are_found() -> None:
     assert found(fuller, "node/full")[0].evidence[1] == "evicted first: a/p0"
 
 
+def test_nodes_of_which_only_some_have_swap_are_found() -> None:
+    pods = [running("p", asks("1Gi"))]
+    with_swap, without = (msgspec.structs.replace(NODE, swap=swap) for swap in (GI, 0))
+    found_in = found(audited(pods, nodes={"n": with_swap, "m": without}), "node/swap")
+    assert found_in[0].evidence == ("with swap: n", "without: m")
+    assert not found(audited(pods, nodes={"n": with_swap, "m": with_swap}), "node/swap")
+    assert not found(audited(pods, nodes={"n": with_swap, "m": NODE}), "node/swap")
+
+
 def test_memory_low_is_lost_below_a_level_that_has_none() -> None:
     pods = [running("p", asks("1Gi", "2Gi"))]
     (finding,) = found(audited(pods, under=settings("1.36")), "node/lost-low")

@@ -12,6 +12,7 @@ from memqos.converge.observation import observe_snapshot
 from memqos.findings.facts import NodeFacts, NriFacts, PlanFacts, SecondReading
 from memqos.findings.finding import Finding
 from memqos.findings.node import judge_node
+from memqos.findings.reserved import reserved_advice
 from memqos.kernel.machine import Machine
 from memqos.manifests.agent_state import AgentState, NriState
 from memqos.manifests.snapshot import read_snapshot
@@ -554,3 +555,49 @@ def test_a_plugin_that_sets_the_same_values_is_a_warning() -> None:
     found = nri_finding(NRI, contested)
     assert found.severity == "warning"
     assert "another NRI plugin" in found.what
+
+
+def test_swap_to_compressed_memory_is_reported() -> None:
+    swaps = "Filename Type Size Used Priority\n/dev/zram0 partition 1048572 0 100\n"
+    compressed = replace(SOUND, swaps=swaps)
+    assert "/dev/zram0" in found(facts(machine=compressed), "machine/zram").evidence[0]
+    on_disk = replace(SOUND, swaps=swaps.replace("zram0", "sda2"))
+    assert "machine/zram" not in rules(facts(machine=on_disk))
+
+
+@pytest.mark.parametrize(
+    ("refaults", "stalled", "thrashes"), [(1000, 40, True), (100, 40, False), (1000, 2, False)]
+)
+def test_a_container_that_swaps_in_what_it_swapped_out_thrashes(
+    refaults: int, stalled: int, thrashes: bool
+) -> None:
+    def look(count: int) -> dict[str, str]:
+        pressure = (
+            f"some avg10={stalled}.00 avg60=0.00 avg300=0.00 total=1\n"
+            f"full avg10={stalled}.00 avg60=0.00 avg300=0.00 total=1\n"
+        )
+        return cgroup(stat=f"workingset_refault_anon {count}", pressure=pressure)
+
+    first = facts({"/kubepods": cgroup(), "/kubepods/a": look(0)})
+    later = SecondReading(3.0, {"/kubepods/a": look(refaults)})
+    judged = replace(first, later=later)
+    assert ("machine/thrashing" in rules(judged)) == thrashes
+
+
+def test_what_daemons_use_is_recommended_with_a_quarter_on_top() -> None:
+    cgroups = {
+        "/": {},
+        "/system.slice": cgroup(current=900 * MI),
+        "/system.slice/kubelet.service": cgroup(current=300 * MI, stat=f"inactive_file {44 * MI}"),
+        "/system.slice/sshd.service": cgroup(current=64 * MI),
+        "/kubepods.slice": cgroup(current=4000 * MI),
+        "/kubepods.slice/pod1": cgroup(current=4000 * MI),
+    }
+    kube, system = reserved_advice(cgroups, "/kubepods.slice", {"kubeReserved": 100 * MI})
+    assert (kube.reservation, kube.configured, kube.recommended) == (
+        "kubeReserved",
+        100 * MI,
+        320 * MI,
+    )
+    assert [each.path for each in system.slices] == ["/system.slice/sshd.service"]
+    assert system.recommended == 128 * MI

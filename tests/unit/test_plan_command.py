@@ -108,7 +108,9 @@ def test_after_altering_any_value_exactly_that_one_shows_up(name: str) -> None:
     assert altered > 60
 
 
-@pytest.mark.parametrize("file", ["memory.max", "cpu.max", "memory.oom.group", "cpu.weight"])
+@pytest.mark.parametrize(
+    "file", ["memory.max", "memory.swap.max", "cpu.max", "memory.oom.group", "cpu.weight"]
+)
 def test_what_is_not_memqoss_is_shown_apart_and_changes_nothing(file: str) -> None:
     node = recorded("systemd")
     path = next(

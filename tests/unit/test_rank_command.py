@@ -202,6 +202,26 @@ class TestEviction:
         (hard, _) = done.data["thresholds"]
         assert (hard["threshold"], hard["met"]) == (50 * MI, False)
 
+    @pytest.mark.parametrize(("gate", "aside"), [("true", 512 * MI), ("false", 0)])
+    def test_memory_set_aside_for_hugepages_is_not_available(
+        self, tmp_path: Path, gate: str, aside: int
+    ) -> None:
+        node = json.loads((ROOT / "tests/nodes/systemd.json").read_text())
+
+        def available(pages: int) -> int:
+            folder = {"nr_hugepages": str(pages), "free_hugepages": str(pages)}
+            node["hugepages"] = {"hugepages-2048kB": folder}
+            file = tmp_path / "node.json"
+            file.write_text(json.dumps(node))
+            option = f"HugepageAwareEviction={gate}"
+            done = memqos(
+                "rank", "eviction", "--snapshot", str(file), "--gate", option, "-o", "json"
+            )
+            found: int = done.data["thresholds"][0]["available"]
+            return found
+
+        assert available(0) - available(256) == aside
+
     def test_a_snapshot_without_usage_says_so(self) -> None:
         done = memqos("rank", "eviction", "--snapshot", "tests/nodes/systemd.json")
         assert "the snapshot holds no memory.current of pods" in done.out

@@ -106,8 +106,8 @@ def test_what_cannot_be_read_is_refused_with_its_place(data: Any, says: str) -> 
 
 
 def test_what_a_node_uses_is_counted_differently_since_1_29() -> None:
-    older = node_observation(MEMINFO, Release.of("1.28"))
-    newer = node_observation(MEMINFO, Release.of("1.29"))
+    older = node_observation(MEMINFO, 0, Release.of("1.28"))
+    newer = node_observation(MEMINFO, 0, Release.of("1.29"))
     # All but free memory, then anonymous and file pages alone; inactive file pages never count.
     assert older == SignalObservation((1000000 - (700000 - 100000)) << 10, 1000000 << 10)
     assert newer == SignalObservation((1000000 - (565000 - 100000)) << 10, 1000000 << 10)
@@ -115,7 +115,7 @@ def test_what_a_node_uses_is_counted_differently_since_1_29() -> None:
 
 def test_a_meminfo_without_a_line_is_refused() -> None:
     with pytest.raises(InputError, match="no AnonPages"):
-        node_observation(MEMINFO.replace("AnonPages", "Other"), Release.of())
+        node_observation(MEMINFO.replace("AnonPages", "Other"), 0, Release.of())
 
 
 def test_a_working_set_leaves_out_inactive_file_pages() -> None:

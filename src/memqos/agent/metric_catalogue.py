@@ -285,6 +285,22 @@ KEP_NODE_LOW: Final = Metric(
 KEP_METRICS: Final = (KEP_MIN, KEP_HIGH, KEP_THROTTLED, KEP_NODE_MIN, KEP_NODE_LOW)
 """Exported by option alone, since a kubelet may export them too."""
 
+CADVISOR_HIGH: Final = Metric(
+    "container_memory_events_high_total",
+    "counter",
+    _OF_CGROUP,
+    "How often a container was throttled at memory.high.",
+)
+CADVISOR_MAX: Final = Metric(
+    "container_memory_events_max_total",
+    "counter",
+    _OF_CGROUP,
+    "How often a container was about to exceed memory.max.",
+)
+
+CADVISOR_METRICS: Final = (CADVISOR_HIGH, CADVISOR_MAX)
+"""Exported by option alone: a kubelet exports them since 1.37."""
+
 ALL_METRICS: Final[dict[str, Metric]] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Metric)
 }

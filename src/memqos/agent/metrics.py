@@ -48,6 +48,8 @@ def metric_families(view: AgentView, proc: str = "/proc") -> Iterator[Family]:
     yield from _sampler_families(view.sampler, cgroups)
     if node.configuration.kep_metrics:
         yield from _kep_families(view, cgroups)
+    if node.configuration.cadvisor_metrics:
+        yield from _cadvisor_families(view, cgroups)
 
 
 def _family(metric: Metric, samples: Iterable[MetricSample]) -> Family:
@@ -288,6 +290,20 @@ def _sampler_families(sampler: SamplerView | None, cgroups: LabelledCgroups) -> 
     if sampler.recorder is not None:
         yield _single(names.RECORDING, int(sampler.recorder.is_recording))
         yield _single(names.RECORDS_LOST, sampler.recorder.lost)
+
+
+def _cadvisor_families(view: AgentView, cgroups: LabelledCgroups) -> Iterator[Family]:
+    for metric, event in ((names.CADVISOR_HIGH, "high"), (names.CADVISOR_MAX, "max")):
+        yield _family(
+            metric,
+            [
+                MetricSample(labelled, view.counters[each.path].events[event])
+                for labelled, each in cgroups
+                if each.container
+                and each.path in view.counters
+                and event in view.counters[each.path].events
+            ],
+        )
 
 
 def _kep_families(view: AgentView, cgroups: LabelledCgroups) -> Iterator[Family]:

@@ -4,7 +4,7 @@ import msgspec
 
 from memqos.kube.kubelet import KubeletConfiguration
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, read_thresholds
-from memqos.kube.node import Node, allocatable, amount_in, capacity_of, node_os
+from memqos.kube.node import Node, allocatable, amount_in, capacity_of, node_os, swap_of
 from memqos.kube.resources import MEMORY, is_hugepages
 from memqos.settings.settings import Settings
 
@@ -19,6 +19,8 @@ class NodeMemory(msgspec.Struct, frozen=True):
     """What the scheduler may assign to pods."""
     version: str | None = None
     os: str | None = None
+    swap: int | None = None
+    """None where the Node does not say."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -47,7 +49,12 @@ class NodeMemoryEstimator:
             capacity = capacity_of(node)
             left = allocatable(capacity, self._config, self._release)
             return NodeMemory(
-                capacity.memory, left.enforced_memory, left.published_memory, version, node_os(node)
+                capacity.memory,
+                left.enforced_memory,
+                left.published_memory,
+                version,
+                node_os(node),
+                swap_of(node),
             )
         stated = node.status.capacity or {}
         if MEMORY not in stated:
@@ -61,7 +68,9 @@ class NodeMemoryEstimator:
         before += sum(
             amount_in(stated, name, "capacity").value for name in stated if is_hugepages(name)
         )
-        return NodeMemory(total, min(total, before), published, version, node_os(node))
+        return NodeMemory(
+            total, min(total, before), published, version, node_os(node), swap_of(node)
+        )
 
     def _eviction_reserve(self, capacity: int) -> int:
         return 0 if self._threshold is None else self._threshold.limit(capacity).value

@@ -15,6 +15,7 @@ from memqos.findings.catalogue import (
     NODE_LIMITS,
     NODE_LOST_LOW,
     NODE_OVERCOMMITTED,
+    NODE_SWAP,
     NODE_UNASKED,
     POD_ABOVE_REQUEST,
     POD_HIGH_LIMIT,
@@ -56,6 +57,7 @@ def judge_cluster(audit: Audit, rules: Iterable[str]) -> tuple[Finding, ...]:
             )
     for node in audit.nodes:
         found += [pair for pair in _node_findings(node) if pair[1].rule in selected]
+    found += [pair for pair in _check_unequal_swap(audit.nodes) if pair[1].rule in selected]
     for each in audit.namespaces:
         found += [pair for pair in _namespace_findings(each) if pair[1].rule in selected]
     found.sort(
@@ -93,6 +95,27 @@ def _workload_finding(rule: str, namespace: str, workload: str, group: WorkloadT
         evidence.append(f"{format_bytes(group.amount)} {_AMOUNT_WORDS[rule]}{most}")
     where = f"{namespace}/{workload}*" if workload.endswith("-") else f"{namespace}/{workload}"
     return _finding(rule, where, tuple(evidence))
+
+
+def _check_unequal_swap(nodes: Iterable[NodeAudit]) -> Iterator[tuple[int, Finding]]:
+    swap = {
+        node.name: node.memory.swap
+        for node in nodes
+        if node.memory is not None and node.memory.swap is not None
+    }
+    having = [name for name, amount in swap.items() if amount]
+    if having and len(having) < len(swap):
+        without = [name for name, amount in swap.items() if not amount]
+        evidence = (f"with swap: {_few(having)}", f"without: {_few(without)}")
+        yield len(having), _finding(NODE_SWAP.id, f"{len(swap)} nodes", evidence)
+
+
+_NAMED_NODES: Final = 3
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - _NAMED_NODES
+    return ", ".join(names[:_NAMED_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _check_overcommit(node: NodeAudit) -> Iterator[tuple[int, Finding]]:

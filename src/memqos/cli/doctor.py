@@ -25,18 +25,24 @@ from memqos.findings.node import judge_node
 from memqos.host.cgroups import SYSTEM_ROOT, read_tree
 from memqos.host.owner_discovery import read_nri
 from memqos.kube.kubelet import CgroupDriver
+from memqos.kube.quantity import Quantity
+from memqos.kube.resources import MEMORY
 from memqos.manifests.documents import read_documents
-from memqos.plan.names import cgroup_names
+from memqos.plan.names import cgroup_names, names_of
 
 _ERROR = 1
 _FINDINGS = 2
 
-_SAMPLED_FILES = ("memory.events", "memory.events.local", "memory.pressure", "cpu.stat")
+_SAMPLED_FILES = (
+    "memory.events",
+    "memory.events.local",
+    "memory.pressure",
+    "memory.stat",
+    "cpu.stat",
+)
 _FILES = (
     *PLAN_FILES,
     *_SAMPLED_FILES,
-    "memory.stat",
-    "memory.swap.max",
     "cgroup.controllers",
     "cgroup.subtree_control",
 )
@@ -51,6 +57,11 @@ _FILES = (
     default=3,
     help="How long to watch who is throttled.  [default: 3]",
 )
+@click.option(
+    "--reserved",
+    is_flag=True,
+    help="Recommend kubeReserved and systemReserved by what the daemons of the node use.",
+)
 @agent_options
 @no_agent_option
 @output_option()
@@ -60,6 +71,7 @@ def command(
     *,
     snapshot: str | None,
     seconds: float,
+    reserved: bool,
     output: OutputFormat,
     agent: str | None,
     journal: str | None,
@@ -70,6 +82,8 @@ def command(
     Where an agent of memqos enforces, the values it manages are compared with its own plan. With
     --no-agent, or with options such as --policy that ask for another plan, Kubernetes' is taken.
 
+    With --reserved it recommends instead what to reserve for the daemons beside the pods.
+
     Exit code 0: nothing above info, 2: warnings or errors were found, 1: error.
     """
     if snapshot is None:
@@ -77,11 +91,13 @@ def command(
         observation = with_agent(
             observe_node(options, _FILES), root, *agent_paths(root, agent, journal)
         )
-        later = _sample_again(observation, root, seconds)
+        later = None if reserved else _sample_again(observation, root, seconds)
     else:
         observation, later = load_observation(snapshot, options), None
     plan_options = options.plan_options(agent=not no_agent and not options.overrides_plan)
     plan, refusal = _plan(observation, plan_options, is_given=_overrides_observation(options))
+    if reserved:
+        return _recommend_reserved(observation, plan, refusal, output)
     facts = _facts(observation, later, plan, refusal)
     if snapshot is None and options.cgroup_root == SYSTEM_ROOT:
         facts = msgspec.structs.replace(facts, nri=read_nri())
@@ -109,6 +125,39 @@ def command(
         complain("some pods could not be read, so this is not all – see above")
         return _ERROR
     return _FINDINGS if any(finding.severity != "info" for finding in findings) else 0
+
+
+def _recommend_reserved(
+    observation: ObservedNode, plan: NodePlan | None, refusal: str | None, output: OutputFormat
+) -> int:
+    from memqos.draw.text.findings import reserved_data, reserved_text
+    from memqos.findings.reserved import reserved_advice
+    from memqos.kube.kubelet.reservations import read_reservations
+
+    if plan is None:
+        raise InputError(
+            "what is reserved now is not known",
+            hint=refusal or "give the kubelet's configuration with --kubelet",
+        )
+    configured = read_reservations(plan.config, plan.settings.release.minor)
+    nothing = Quantity.of(0)
+    advice = reserved_advice(
+        observation.cgroups,
+        names_of(plan.config).kubepods,
+        {
+            "kubeReserved": configured.kube.get(MEMORY, nothing).value,
+            "systemReserved": configured.system.get(MEMORY, nothing).value,
+        },
+    )
+    if not any(each.slices for each in advice):
+        raise InputError(
+            "no cgroup beside the pods is known", hint="run it on the node, where systemd runs"
+        )
+    if output == "table":
+        print_lines(reserved_text(advice))
+    else:
+        emit({"node": observation.origin, "reserved": reserved_data(advice)}, output)
+    return _FINDINGS if any(each.configured < each.recommended for each in advice) else 0
 
 
 def _sample_again(observation: ObservedNode, root: str, seconds: float) -> SecondReading | None:

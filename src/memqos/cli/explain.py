@@ -35,6 +35,7 @@ from memqos.kube.shape import Part, Shape, containers_of, shape_of, with_shape
 from memqos.manifests.objects import Template
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner, is_stored
+from memqos.plan.volumes import memory_volumes
 from memqos.release import Release, default, stage
 from memqos.settings.resolver import NodeSettings, with_gate_off
 from memqos.settings.settings import Settings
@@ -151,6 +152,9 @@ def _explain_pod(
         autoscalers=None if semantics.plan is None else autoscaler_requests(stored, release),
         windows=written.windows or node.facts.os == WINDOWS,
         notes=tuple(notes),
+        volumes=tuple(memory_volumes(pod, semantics.plan.settings, node.published_memory, release))
+        if semantics.plan is not None and pod.spec.volumes
+        else (),
     )
 
 

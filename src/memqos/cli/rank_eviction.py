@@ -129,6 +129,7 @@ def command(
         SettingsOptions(release=release, gates=parse_gates(gates)),
     )
     running = node_settings.settings.release
+    given = given._replace(observations=given.observed_by(running))
     if available is not None:
         given = given.with_available(available)
     is_asked = simulate or new_pods is not None

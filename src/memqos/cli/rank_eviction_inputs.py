@@ -39,6 +39,19 @@ class EvictionInputs(NamedTuple):
     """What the settings of its kubelet follow from."""
     faults: int = 0
     """Pods that could not be read; an error was printed for each."""
+    meminfo: str = ""
+    """Of a snapshot: what memory.available follows from depends on the release."""
+    hugepages: int = 0
+    """Bytes set aside for them."""
+
+    def observed_by(self, release: Release) -> Mapping[str, SignalObservation]:
+        """The signals as a kubelet of this release observes them."""
+        if not self.meminfo or MEMORY_AVAILABLE in self.observations:
+            return self.observations
+        from memqos.cluster.eviction_signals import node_observation
+
+        node = node_observation(self.meminfo, self.hugepages, release)
+        return {MEMORY_AVAILABLE: node, **self.observations}
 
     def with_available(self, available: int) -> "EvictionInputs":
         """The same with so much memory available on the node."""
@@ -150,7 +163,7 @@ def _sum_notes(used: "UsageReport") -> tuple[str, ...]:
 
 
 def _inputs_of_snapshot(file: str, *, measured: bool) -> EvictionInputs:
-    from memqos.cluster.eviction_signals import node_observation, pods_observation, working_set
+    from memqos.cluster.eviction_signals import pods_observation, working_set
     from memqos.host.snapshots import load_snapshot, snapshot_cgroup_names
     from memqos.plan.tree import cgroup_uid
 
@@ -172,16 +185,18 @@ def _inputs_of_snapshot(file: str, *, measured: bool) -> EvictionInputs:
             used = working_set(snapshot.cgroups.get(names.pod(uid, qos_class(shape, release)), {}))
             if used is not None:
                 usage[full_pod_name(pod)] = PodMemoryUsage(used)
-    meminfo = snapshot.meminfo
-    seen = {
-        MEMORY_AVAILABLE: node_observation(meminfo, release) if meminfo else None,
-        ALLOCATABLE_MEMORY: pods_observation(snapshot.cgroups.get(names.kubepods, {})),
-    }
-    observations = {signal: each for signal, each in seen.items() if each is not None}
+    of_pods = pods_observation(snapshot.cgroups.get(names.kubepods, {}))
     notes: tuple[str, ...] = ()
     if measured and not usage:
         notes = ("the snapshot holds no memory.current of pods: --usage says what they use",)
     faults = len(snapshot.running) - len(pods)
     return EvictionInputs(
-        tuple(pods), usage, observations, notes + _unread_notes(faults), node, faults
+        pods=tuple(pods),
+        usage=usage,
+        observations={} if of_pods is None else {ALLOCATABLE_MEMORY: of_pods},
+        notes=notes + _unread_notes(faults),
+        node=node,
+        faults=faults,
+        meminfo=snapshot.meminfo or "",
+        hugepages=sum([pages.size * pages.total for pages in snapshot.machine.huge_pages]),
     )

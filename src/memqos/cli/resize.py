@@ -1,12 +1,13 @@
 """`memqos resize`: whether a running pod can be resized in place, and what that changes."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 import click
+import msgspec
 
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
-from memqos.cli.options import collect_options, strict_option
+from memqos.cli.options import BytesType, collect_options, strict_option
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.cli.settings import (
     SettingsArguments,
@@ -15,8 +16,19 @@ from memqos.cli.settings import (
     settings_data,
     settings_options,
 )
+from memqos.cluster.fit_demand import occupies_node
+from memqos.cluster.node_admission import admitting_node
 from memqos.cluster.resize import NO_FIELD, Resize, resize_pod
+from memqos.cluster.resize_verdict import (
+    ResizingNode,
+    heap_runtime,
+    limit_effect,
+    resize_admission,
+    resize_verdict,
+)
 from memqos.draw.text.resize import (
+    LimitChange,
+    NodeAnswers,
     ResizeChange,
     ResizeReport,
     resize_changes,
@@ -25,8 +37,11 @@ from memqos.draw.text.resize import (
 )
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
+from memqos.kube.node import Node, allocatable
 from memqos.kube.pod import Pod
-from memqos.kube.shape import containers_of, with_shape
+from memqos.kube.resources import MEMORY, memory_in
+from memqos.kube.shape import Shape, containers_of, is_static, shape_of, with_shape
+from memqos.kube.swap import SwapNode
 from memqos.kube.validation import FieldError, validate
 from memqos.manifests.objects import Template
 from memqos.plan.pod import PodPlan, plan_pod
@@ -55,15 +70,37 @@ _TEMPLATE_EDITS: Final = {
 @click.argument("new", metavar="NEW")
 @click.option("--why", is_flag=True, help="Show the rule behind every value that changes.")
 @strict_option
+@click.option(
+    "--others",
+    metavar="FILE",
+    help="The other pods of --node: what they request is taken.",
+)
+@click.option(
+    "--usage",
+    "usages",
+    multiple=True,
+    metavar="[CONTAINER=]QUANTITY",
+    help="Memory that a container uses: what would a lower limit do to it? May be repeated.",
+)
 @output_option()
 @settings_options
 @collect_options(SettingsArguments, check_settings_options)
 def command(
-    options: SettingsArguments, *, old: str, new: str, why: bool, strict: bool, output: OutputFormat
+    options: SettingsArguments,
+    *,
+    old: str,
+    new: str,
+    why: bool,
+    others: str | None,
+    usages: tuple[str, ...],
+    strict: bool,
+    output: OutputFormat,
 ) -> int:
     """Resize the pods of OLD in place to what NEW asks for.
 
     Shows whether the API server allows it, which rule forbids it, and which cgroup values change.
+    With --node also what that node's kubelet answers: Accepted, Deferred until there is room, or
+    Infeasible, why, and what helps.
     OLD comes from a cluster (kubectl get pod NAME -o yaml), or is taken as if it had been created
     from that manifest. Several pods are matched by namespace and name.
 
@@ -72,7 +109,14 @@ def command(
     """
     resolved = resolve_settings(options)
     reader = ManifestReader(strict=strict)
-    found = list(_resize_pods(reader, old, new, resolved.settings))
+    if others is not None and options.node is None:
+        raise click.UsageError("--others is about the pods of a node: give --node")
+    usage = dict(map(_parse_usage, usages))
+    node = None if options.node is None else _read_node(reader, options.node, others, resolved)
+    found = [
+        _with_answers(each, pods, node, usage, resolved.settings.release)
+        for each, pods in _resize_pods(reader, old, new, resolved.settings)
+    ]
     if output == "table":
         _print(found, resolved, why=why)
     else:
@@ -89,12 +133,12 @@ def command(
         )
     if reader.faults:
         return 1
-    return 0 if all(each.resize.valid for each in found) else _REFUSED
+    return 0 if all(each.accepted for each in found) else _REFUSED
 
 
 def _resize_pods(
     reader: ManifestReader, old: str, new: str, settings: Settings
-) -> Iterator[ResizeReport]:
+) -> Iterator[tuple[ResizeReport, tuple[Pod, Pod]]]:
     for before, after in _pairs(reader, old, new):
         template, sent = before[0], after[0]
         try:
@@ -112,7 +156,113 @@ def _resize_pods(
         except InputError as error:
             reader.refuse(sent.with_position(error))
             continue
-        yield _describe_resize(before, after, stored, plan, result, settings)
+        desired = with_shape(stored, result.after) if result.valid else stored
+        yield _describe_resize(before, after, stored, plan, result, settings), (stored, desired)
+
+
+class _NodeAndPods(NamedTuple):
+    node: ResizingNode
+    others: list[Pod]
+
+
+def _read_node(
+    reader: ManifestReader, file: str, others: str | None, resolved: NodeSettings
+) -> _NodeAndPods:
+    """The node that a file describes, and the pods on it."""
+    node = next((each.decode(Node) for each in reader.objects([file], ("Node",))), Node())
+    admission = admitting_node(node)
+    settings, config = resolved.settings, resolved.config
+    unreserved = None
+    if resolved.known_capacity is not None:
+        enforced = allocatable(resolved.known_capacity, config, settings.release).enforced
+        unreserved = {name: amount.milli for name, amount in enforced.items()}
+    pods = [] if others is None else [pod for _, pod in reader.pods([others])]
+    return _NodeAndPods(
+        ResizingNode(
+            admission=admission,
+            swap=SwapNode(
+                behavior=settings.swap_behavior,
+                memory_capacity=settings.memory_capacity,
+                swap_capacity=settings.swap_capacity,
+            ),
+            cpu_manager_policy=config.cpu_manager_policy,
+            memory_manager_policy=config.memory_manager_policy,
+            unreserved=unreserved,
+        ),
+        [
+            with_shape(pod, _shape_as_stored(pod, settings.release))
+            for pod in pods
+            if pod.spec.node_name in (None, admission.name) and occupies_node(pod)
+        ],
+    )
+
+
+def _with_answers(
+    report: ResizeReport,
+    pods: tuple[Pod, Pod],
+    node: _NodeAndPods | None,
+    usage: Mapping[str, int],
+    release: Release,
+) -> ResizeReport:
+    if not report.resize.valid:
+        return report
+    old, new = pods
+    answers = None
+    if node is not None:
+        mine = (old.metadata.namespace, old.metadata.name)
+        others = [pod for pod in node.others if (pod.metadata.namespace, pod.metadata.name) != mine]
+        # The pod runs on the node, wherever OLD says it is bound to.
+        on_node = msgspec.structs.replace(
+            new, spec=msgspec.structs.replace(new.spec, node_name=node.node.admission.name)
+        )
+        answers = NodeAnswers(
+            resize_verdict(old, on_node, others, node.node, release),
+            None if is_static(old) else resize_admission(old, new, node.node.admission, release),
+        )
+    return msgspec.structs.replace(
+        report,
+        answers=answers,
+        lowered=tuple(_lowered_limits(report, usage, release)),
+        notes=(*report.notes, *_heap_notes(report, new)),
+    )
+
+
+def _lowered_limits(
+    report: ResizeReport, usage: Mapping[str, int], release: Release
+) -> Iterator[LimitChange]:
+    restarted = {name for name, resource in report.restarting if resource == MEMORY}
+    before, after = report.resize.before.parts, report.resize.after.parts
+    for name, old, new in zip(report.names, before, after, strict=True):
+        used = usage.get(name, usage.get(""))
+        limit = memory_in(new.limits) or None
+        if used is None or limit is None:
+            continue
+        effect = limit_effect(
+            memory_in(old.limits) or None, limit, used, release, restarts=name in restarted
+        )
+        if effect is not None:
+            yield LimitChange(name, limit, used, effect)
+
+
+def _heap_notes(report: ResizeReport, pod: Pod) -> Iterator[str]:
+    restarted = {name for name, _ in report.restarting}
+    resized = {change.cgroup for change in report.changes if change.file == "memory.max"}
+    for container in containers_of(pod):
+        runtime = heap_runtime(container.image)
+        if runtime and container.name in resized - restarted:
+            yield (
+                f"{container.name} runs {runtime}, by its image, which reads its limit only at "
+                "start: set resizePolicy RestartContainer for memory"
+            )
+
+
+def _shape_as_stored(pod: Pod, release: Release) -> Shape:
+    return shape_of(pod, release) if is_stored(pod) else apply_defaults(pod, release)
+
+
+def _parse_usage(text: str) -> tuple[str, int]:
+    container, _, amount = text.rpartition("=")
+    return container, BytesType().convert(amount, None, None)
 
 
 def _pod_as_stored(pod: Pod, release: Release) -> tuple[Pod, list[FieldError]]:

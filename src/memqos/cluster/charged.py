@@ -32,6 +32,8 @@ def request_charge(
         result = requests_with_defaults(shape, defaults)
     else:
         result = _CONTAINER_REQUESTS.at(release.minor)(pod, shape, release, defaults)
+    for name, amount in shape.claimed.items():
+        result[name] = result.get(name, 0) + amount
     if release.is_enabled("PodLevelResources") and has_pod_level_requests(shape, release):
         result |= _pod_level_requests(pod, shape, release)
     for name, amount in shape.overhead.items():

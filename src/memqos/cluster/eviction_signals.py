@@ -76,15 +76,46 @@ def _is_below(observation: SignalObservation | None, limit: Quantity | None) -> 
 
 
 _INACTIVE_FILE: Final = "inactive_file"
+_UNSIGNED: Final = 1 << 64
+_UNLIMITED: Final = 1 << 62
+"""A limit above this is none to cAdvisor (kubelet stats/helper.go, maxMemorySize)."""
 
 
-def node_observation(meminfo: str, release: Release) -> SignalObservation:
-    """memory.available of a node with cgroup v2, whose root has no memory.current."""
+def available_memory(limit: int, used: int) -> int | None:
+    """What a cgroup has left, as an unsigned number of 64 bits; None where it has no limit."""
+    return None if limit > _UNLIMITED else (limit - used) % _UNSIGNED
+
+
+def without_hugepages(available: int, hugepages: int, release: Release) -> int:
+    """What a node has left, less the memory that is set aside for hugepages, used or not.
+
+    No memory controller counts hugepages, so until 1.37 they passed for available memory.
+    """
+    if not release.is_enabled("HugepageAwareEviction"):
+        return available
+    return max(0, available - hugepages)
+
+
+def memory_observation(available: int, used: int) -> SignalObservation:
+    """The signal by unsigned numbers; the kubelet reads both as signed ones."""
+    return SignalObservation(_signed(available), _signed((available + used) % _UNSIGNED))
+
+
+def _signed(number: int) -> int:
+    return number - _UNSIGNED if number >= _UNSIGNED // 2 else number
+
+
+def node_observation(meminfo: str, hugepages: int, release: Release) -> SignalObservation:
+    """memory.available of a node with cgroup v2, whose root has no memory.current.
+
+    `hugepages` are the bytes set aside for them.
+    """
     amounts = meminfo_of(meminfo)
     try:
         total = amounts["MemTotal"]
-        used = _USAGE.at(release.minor)(amounts)
-        return SignalObservation(total - max(0, used - amounts["Inactive(file)"]), total)
+        used = max(0, _USAGE.at(release.minor)(amounts) - amounts["Inactive(file)"])
+        available = without_hugepages((total - used) % _UNSIGNED, hugepages, release)
+        return memory_observation(available, used)
     except KeyError as missing:
         raise InputError(
             f"there is no {missing.args[0]} in it",

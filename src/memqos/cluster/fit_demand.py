@@ -10,7 +10,7 @@ from memqos.cluster.charged import (
     request_charge,
     requests_with_defaults,
 )
-from memqos.kube.aggregate import has_pod_level_requests, pod_requests
+from memqos.kube.aggregate import has_pod_level_requests, pod_requests, requests_with_claims
 from memqos.kube.pod import Pod
 from memqos.kube.resources import CPU, MEMORY, Amounts, is_extended, is_hugepages, storable, whole
 from memqos.kube.shape import Shape, containers_of, shape_key, shape_of
@@ -72,7 +72,9 @@ def scheduling_demand(pod: Pod, shape: Shape, release: Release) -> SchedulingDem
     for name, amount in shape.overhead.items():
         spread[name] = spread.get(name, 0) + amount
     return SchedulingDemand(
-        filtered=_scheduler_amounts(pod_requests(shape, release)),
+        filtered=_scheduler_amounts(
+            pod_requests(shape, release, of_containers=requests_with_claims(shape))
+        ),
         charged=_storable_amounts(charged),
         charged_non_zero=_storable_amounts(
             {CPU: non_zero.get(CPU, 0), MEMORY: non_zero.get(MEMORY, 0)}

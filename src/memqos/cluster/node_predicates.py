@@ -66,15 +66,15 @@ def host_ports(pod: Pod) -> Iterator[HostPort]:
 
 def has_free_ports(pod: Pod, others: Iterable[Pod]) -> bool:
     """Whether no port of the node that the pod takes is taken by another pod."""
-    wanted = list(host_ports(pod))
-    if not wanted:
+    ports = list(host_ports(pod))
+    if not ports:
         return True
     return not any(
         (protocol, port) == (other_protocol, other_port)
         and (address == other_address or _ANY_ADDRESS in (address, other_address))
         for other in others
         for other_address, other_protocol, other_port in host_ports(other)
-        for address, protocol, port in wanted
+        for address, protocol, port in ports
     )
 
 

@@ -25,6 +25,7 @@ PLAN_FILES = (
     "memory.low",
     "memory.high",
     "memory.max",
+    "memory.swap.max",
     "memory.oom.group",
     "memory.current",
     "cpu.weight",

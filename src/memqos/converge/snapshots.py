@@ -199,6 +199,7 @@ def take_snapshot(
         page_size=machine.page_size,
         hugepages=machine.hugepages,
         pressure=machine.pressure,
+        swaps=machine.swaps,
         layout=machine.layout,
         agent=redact_agent(observation.agent),
         own_values=observation.own_values,

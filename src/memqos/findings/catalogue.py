@@ -166,6 +166,15 @@ NODE_FULL: Final = RuleInfo(
     "memory.low decide who is slowed down.",
     "move pods away; memqos rank eviction tells who goes first",
 )
+NODE_SWAP: Final = RuleInfo(
+    "node/swap",
+    "info",
+    "audit",
+    "some nodes have swap and others have none",
+    "The scheduler does not look at swap. With LimitedSwap the same pod may swap on one node and "
+    "is killed at its limit on another.",
+    "give all nodes of a pool swap, or none; or keep pods that need it there with a nodeSelector",
+)
 NODE_LIMITS: Final = RuleInfo(
     "node/limits",
     "info",
@@ -209,6 +218,7 @@ AUDIT_RULES: Final[tuple[RuleInfo, ...]] = (
     NODE_UNASKED,
     NODE_FULL,
     NODE_LIMITS,
+    NODE_SWAP,
     NAMESPACE_NO_LIMIT_RANGE,
     NAMESPACE_QUOTA,
 )
@@ -260,6 +270,24 @@ MACHINE_SWAP: Final = RuleInfo(
     "past memory.high only page cache can be reclaimed",
     "memory.high is kept by reclaim, and without swap anonymous memory cannot be reclaimed.",
     "give what is mostly anonymous a larger limit, or the node swap",
+)
+MACHINE_ZRAM: Final = RuleInfo(
+    "machine/zram",
+    "info",
+    "doctor",
+    "swap is compressed memory",
+    "What is swapped to zram stays in RAM, compressed, and counts for no container. The kubelet "
+    "shares it out like a disk, so the node may run out of memory while containers have swap left.",
+    "keep memory for it with systemReserved, or swap to a disk",
+)
+MACHINE_THRASHING: Final = RuleInfo(
+    "machine/thrashing",
+    "warning",
+    "doctor",
+    "containers read back what they have just swapped out, and wait for it",
+    "Swap helps with memory that is rarely used. A container whose working set does not fit "
+    "swaps the same pages out and in, and hardly runs.",
+    "raise its memory limit and request, or give it no swap: request = limit",
 )
 MACHINE_PSI: Final = RuleInfo(
     "machine/psi",
@@ -481,6 +509,8 @@ DOCTOR_RULES: Final[tuple[RuleInfo, ...]] = (
     MACHINE_RUNTIME,
     MACHINE_NRI,
     MACHINE_SWAP,
+    MACHINE_ZRAM,
+    MACHINE_THRASHING,
     MACHINE_PSI,
     MACHINE_RECURSIVE_PROTECTION,
     TREE_MEMORY_CONTROLLER,

@@ -11,11 +11,15 @@ from memqos.findings.catalogue import (
     MACHINE_RECURSIVE_PROTECTION,
     MACHINE_RUNTIME,
     MACHINE_SWAP,
+    MACHINE_THRASHING,
+    MACHINE_ZRAM,
 )
 from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding, Severity
+from memqos.kernel.file_formats import parse_keyed, stall_of
 from memqos.kernel.machine import LAYOUTS, OLDEST_SAFE_KERNEL, VersionNumbers
 from memqos.manifests.agent_state import NriState
+from memqos.plan.changes import Files
 
 _OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}
 """The first that pass the CRI's unified map on to the cgroup (KEP-2570, version skew)."""
@@ -185,6 +189,56 @@ def check_swap(facts: NodeFacts) -> Iterator[Finding]:
             (f"SwapTotal: {total}", f"memory.swap.max is 0 in {barred} of {len(limited)}"),
             "set memorySwap.swapBehavior: LimitedSwap if they should swap",
         )
+
+
+def check_zram(facts: NodeFacts) -> Iterator[Finding]:
+    """What is swapped to zram stays in memory."""
+    compressed = [name for name in facts.machine.swap_devices if "/zram" in name]
+    if compressed:
+        yield Finding(
+            MACHINE_ZRAM.id,
+            "info",
+            "swap is compressed memory: what is swapped out stays in RAM and counts for no "
+            "container",
+            "swap",
+            (f"/proc/swaps: {', '.join(compressed)}", f"SwapTotal: {facts.machine.swap}"),
+            MACHINE_ZRAM.fix,
+        )
+
+
+_THRASHING_REFAULTS: Final = 100
+"""Anonymous pages a second that are read back."""
+_THRASHING_STALL: Final = 10.0
+"""Percent of ten seconds in which nothing of the cgroup ran for want of memory."""
+
+
+def check_thrashing(facts: NodeFacts) -> Iterator[Finding]:
+    """Refaults of anonymous pages, while PSI shows that nothing runs."""
+    if facts.later is None:
+        return
+    parents = {path.rpartition("/")[0] for path in facts.cgroups}
+    for path, files in facts.later.cgroups.items():
+        if path in parents or path not in facts.cgroups:
+            continue
+        refaults = _refaults(files) - _refaults(facts.cgroups[path])
+        rate = refaults / max(facts.later.seconds, 0.1)
+        stalled = stall_of(files.get("memory.pressure", "")).full.avg10
+        if rate >= _THRASHING_REFAULTS and stalled >= _THRASHING_STALL:
+            yield Finding(
+                MACHINE_THRASHING.id,
+                "warning",
+                "it reads back what it has just swapped out, and waits for it",
+                facts.display_name(path),
+                (
+                    f"memory.stat: workingset_refault_anon +{rate:.0f} a second",
+                    f"memory.pressure: full avg10={stalled:.0f}",
+                ),
+                MACHINE_THRASHING.fix,
+            )
+
+
+def _refaults(files: Files) -> int:
+    return parse_keyed(files.get("memory.stat", "")).get("workingset_refault_anon", 0)
 
 
 def check_psi(facts: NodeFacts) -> Iterator[Finding]:

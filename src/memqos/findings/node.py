@@ -31,6 +31,8 @@ _RULES_FOR_CGROUP_V2: Final[tuple[NodeRule, ...]] = (
     tree.check_numa_alignment,
     machine.check_nri,
     machine.check_swap,
+    machine.check_zram,
+    machine.check_thrashing,
     machine.check_psi,
     machine.check_recursive_protection,
 )

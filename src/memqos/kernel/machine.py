@@ -92,6 +92,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """hugepages-2048kB → file → content."""
     pressure: dict[str, str] = {}
     """memory, cpu, io → content of /proc/pressure."""
+    swaps: str = ""
+    """The text of /proc/swaps."""
     layout: CgroupLayout | None = None
     boot_id: str | None = None
     runtime: str | None = None
@@ -116,6 +118,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     def swap(self) -> int | None:
         """Bytes of swap space; 0 where there is none."""
         return self._meminfo().get("SwapTotal")
+
+    @property
+    def swap_devices(self) -> tuple[str, ...]:
+        """The files and partitions that are swapped to."""
+        lines = (line.split() for line in self.swaps.splitlines()[1:])
+        return tuple(fields[0] for fields in lines if fields)
 
     @property
     def mounts(self) -> tuple[Mount, ...]:

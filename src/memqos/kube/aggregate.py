@@ -8,6 +8,7 @@ A pod-level value then replaces the aggregate, resource by resource, and overhea
 
 from collections.abc import Iterable
 
+from memqos.kube.claims import add_claimed_limits
 from memqos.kube.resources import POD_LEVEL, Amounts, memory_in
 from memqos.kube.shape import Part, Shape
 from memqos.release import Release, stage
@@ -31,6 +32,22 @@ def aggregate_limits(shape: Shape) -> Amounts:
             running, [(part.limits, part.role == "sidecar") for part in shape.init_containers]
         )
     return running
+
+
+def requests_with_claims(shape: Shape) -> Amounts:
+    """What the containers request together, and what the pod's DRA claims add to it."""
+    total = aggregate_requests(shape)
+    if shape.claimed:
+        _add(total, shape.claimed)
+    return total
+
+
+def limits_with_claims(shape: Shape) -> Amounts:
+    """What the containers may use together, raised by the pod's DRA claims."""
+    total = aggregate_limits(shape)
+    if shape.claimed:
+        add_claimed_limits(total, shape.claimed)
+    return total
 
 
 def pod_requests(

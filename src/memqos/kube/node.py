@@ -27,11 +27,18 @@ Quantities = dict[str, Quantity]
 NodeCgroupKind = Literal["kubepods", "kube-reserved", "system-reserved"]
 
 
+class NodeSwapStatus(msgspec.Struct, frozen=True):
+    """`status.nodeInfo.swap`, since 1.34."""
+
+    capacity: int | None = None
+
+
 class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`status.nodeInfo`, as far as it decides which rules apply."""
 
     kubelet_version: str | None = None
     operating_system: str | None = None
+    swap: NodeSwapStatus | None = None
 
 
 class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -197,6 +204,12 @@ def published_memory(node: Node) -> int | None:
     if stated.get(MEMORY) is None:
         return None
     return amount_in(stated, MEMORY, "allocatable").value
+
+
+def swap_of(node: Node) -> int | None:
+    """Bytes of swap in a Node's status; None where it does not say."""
+    info = node.status.node_info
+    return info.swap.capacity if info is not None and info.swap is not None else None
 
 
 def amount_in(amounts: ResourceList, name: str, side: str) -> Quantity:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.kube.aggregate import aggregate_requests, has_pod_level_requests
+from memqos.kube.aggregate import has_pod_level_requests, requests_with_claims
 from memqos.kube.pod import QosClass
 from memqos.kube.resources import MEMORY, Amounts, memory_in
 from memqos.kube.shape import Part, Shape
@@ -59,7 +59,7 @@ def _with_pod_level_share(
     """What each container gets of the pod-level request, and the floor of sidecars."""
     smallest = None
     if any([part.role == "sidecar" for part in shape.init_containers]):
-        smallest = min([memory_in(part.requests) for part in shape.containers], default=None)
+        smallest = min([_request(part) for part in shape.containers], default=None)
     if (
         shape.pod is None
         or not release.is_enabled("PodLevelResources")
@@ -67,7 +67,7 @@ def _with_pod_level_share(
         or not shape.pod.requests.get(MEMORY)
     ):
         return 0, smallest
-    claimed = aggregate_requests(shape) if of_containers is None else of_containers
+    claimed = requests_with_claims(shape) if of_containers is None else of_containers
     left = memory_in(shape.pod.requests) - memory_in(claimed)
     sharing = len(shape.containers) + len(shape.init_containers)
     return max(0, left) // max(1, sharing), smallest
@@ -78,11 +78,15 @@ _BURSTABLE: Final = Since({22: _request_alone, 32: _with_pod_level_share})
 
 
 def _burstable(part: Part, share: int, smallest: int | None, capacity: int | None) -> Score:
-    request = memory_in(part.requests)
+    request = _request(part)
     floor = smallest if part.role == "sidecar" else None
     if not capacity:
         return Score(None, request, share, floor)
     return Score(burstable_value(request, share, floor, capacity), request, share, floor)
+
+
+def _request(part: Part) -> int:
+    return memory_in(part.requests) + part.claimed_memory
 
 
 def burstable_value(request: int, share: int, floor: int | None, capacity: int) -> int:

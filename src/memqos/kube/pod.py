@@ -212,6 +212,30 @@ class PodCondition(_Object, frozen=True):
     reason: str | None = None
 
 
+class ClaimMapping(_Object, frozen=True):
+    """A resource of the node that the devices of a claim are made of."""
+
+    name: str = ""
+    quantity: Raw | None = None
+
+
+class ClaimOverhead(_Object, frozen=True):
+    """What using a claim costs on top, once a pod and once a container."""
+
+    name: str = ""
+    per_pod: Raw | None = None
+    per_container: Raw | None = None
+
+
+class NodeAllocatableClaimStatus(_Object, frozen=True, kw_only=True):
+    """Resources of the node that a pod has through one of its claims (KEP-5517, since 1.37)."""
+
+    resource_claim_name: str = ""
+    containers: tuple[str, ...] | None = None
+    mapping: tuple[ClaimMapping, ...] | None = None
+    overhead: tuple[ClaimOverhead, ...] | None = None
+
+
 class PodStatus(_Object, frozen=True, kw_only=True):
     """`status`, as far as it decides about resources in use."""
 
@@ -226,6 +250,7 @@ class PodStatus(_Object, frozen=True, kw_only=True):
     conditions: tuple[PodCondition, ...] | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList | None = None
+    node_allocatable_resource_claim_statuses: tuple[NodeAllocatableClaimStatus, ...] | None = None
 
 
 class ObjectMeta(_Object, frozen=True, kw_only=True):

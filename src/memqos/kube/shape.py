@@ -10,6 +10,13 @@ from typing import Final, Literal
 import msgspec
 
 from memqos.errors import InputError
+from memqos.kube.claims import (
+    Claims,
+    claimed_by_pod,
+    claims_of,
+    container_limits,
+    memory_share,
+)
 from memqos.kube.pod import Container, Pod, PodSpec, ResourceList, ResourceRequirements
 from memqos.kube.quantity import Raw, milli_of
 from memqos.kube.resources import NO_RESOURCES, Amounts, Resources, format_amount
@@ -29,6 +36,10 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     role: Role
     requests: Amounts
     limits: Amounts
+    claimed_limits: Amounts | None = None
+    """The limits with the DRA claims that the container refers to; None without such a claim."""
+    claimed_memory: int = 0
+    """Bytes of claimed memory that count for its oom score."""
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -42,8 +53,11 @@ class Shape(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ephemeral_containers: tuple[Part, ...] = ()
     pod: Resources | None = None
     overhead: Amounts = {}
+    claimed: Amounts = {}
+    """What DRA claims add to the requests: see `memqos.kube.claims`."""
     windows: bool = False
     node_critical: bool = False
+    critical: bool = False
     stored_class: str | None = None
 
     @property
@@ -63,9 +77,9 @@ def shape_of(
 
     With `as_created` every missing request of a container takes the container's limit.
     """
-    spec = pod.spec
+    spec, critical = pod.spec, is_critical(pod)
     has_sidecars = release.is_enabled("SidecarContainers")
-    return Shape(
+    shape = Shape(
         containers=tuple(
             [
                 Part(
@@ -99,8 +113,39 @@ def shape_of(
         else None,
         overhead=amounts_of(spec.overhead, "spec.overhead", amount) if spec.overhead else {},
         windows=spec.os is not None and spec.os.name == "windows",
-        node_critical=spec.priority_class_name == NODE_CRITICAL and is_critical(pod),
+        node_critical=critical and spec.priority_class_name == NODE_CRITICAL,
+        critical=critical,
         stored_class=pod.status.qos_class if pod.status is not None else None,
+    )
+    if pod.status is None or not pod.status.node_allocatable_resource_claim_statuses:
+        return shape
+    claims = claims_of(pod, release)
+    return _with_claims(shape, pod, claims, release) if claims else shape
+
+
+def _with_claims(shape: Shape, pod: Pod, claims: Claims, release: Release) -> Shape:
+    is_level = shape.pod is not None and release.is_enabled("PodLevelResources")
+    of_pod = shape.pod.limits if shape.pod is not None and is_level else {}
+
+    def claiming(
+        parts: tuple[Part, ...], containers: tuple[Container, ...] | None
+    ) -> tuple[Part, ...]:
+        return tuple(
+            [
+                msgspec.structs.replace(
+                    part,
+                    claimed_limits=container_limits(container.name, part.limits, of_pod, claims),
+                    claimed_memory=memory_share(container.name, claims),
+                )
+                for part, container in zip(parts, containers or (), strict=True)
+            ]
+        )
+
+    return msgspec.structs.replace(
+        shape,
+        containers=claiming(shape.containers, pod.spec.containers),
+        init_containers=claiming(shape.init_containers, pod.spec.init_containers),
+        claimed=claimed_by_pod(claims),
     )
 
 
@@ -118,8 +163,10 @@ def shape_key(pod: Pod) -> bytes:
         spec.resources,
         spec.overhead,
         spec.os,
-        spec.priority_class_name == NODE_CRITICAL and is_critical(pod),
+        spec.priority_class_name == NODE_CRITICAL,
+        is_critical(pod),
         pod.status.qos_class if pod.status is not None else None,
+        pod.status.node_allocatable_resource_claim_statuses if pod.status is not None else None,
     )
     try:
         return _key.encode(parts)
@@ -133,7 +180,8 @@ def is_critical(pod: Pod) -> bool:
     Admission turns the class system-node-critical into its priority, so a pod that only names the
     class counts too.
     """
-    if is_static(pod) or _MIRROR in (pod.metadata.annotations or ()):
+    annotations = pod.metadata.annotations
+    if annotations and (annotations.get(_STATIC_SOURCE, "api") != "api" or _MIRROR in annotations):
         return True
     priority = pod.spec.priority
     if priority is None:

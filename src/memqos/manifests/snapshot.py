@@ -59,6 +59,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """hugepages-2048kB → file → content."""
     pressure: dict[str, str] = {}
     """memory, cpu, io → content of /proc/pressure."""
+    swaps: str = ""
+    """/proc/swaps."""
     layout: CgroupLayout | None = None
     """How cgroups are mounted."""
     records: dict[str, str] = {}
@@ -81,6 +83,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             mount=self.mount,
             hugepages=self.hugepages,
             pressure=self.pressure,
+            swaps=self.swaps,
             layout=self.layout or cgroup_layout(mounts_of(self.mount)),
             boot_id=self.boot_id,
             runtime=self.runtime or None,

@@ -25,12 +25,15 @@ DEFAULTS: Final[dict[str, str]] = {
     "memory.low": "0",
     "memory.high": MAX,
     "memory.max": MAX,
+    "memory.swap.max": MAX,
     "memory.oom.group": "0",
     "cpu.max": f"{MAX} 100000",
     "cpuset.mems": "",
 }
 """What the kernel gives a new cgroup: cgroup-v2.rst; 100000 µs is the default period of cpu.max."""
-_ROUNDED: Final = frozenset({"memory.min", "memory.low", "memory.high", "memory.max"})
+_ROUNDED: Final = frozenset(
+    {"memory.min", "memory.low", "memory.high", "memory.max", "memory.swap.max"}
+)
 _ALWAYS_COMPARED: Final = ("memory.min", "memory.low", "memory.high")
 _WITHIN: Final = ("memory.", "cpuset.")
 """What crun writes to the cgroup within the scope, and not to the scope itself."""

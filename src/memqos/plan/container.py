@@ -10,8 +10,10 @@ from memqos.kube.oom import GUARANTEED, LOWEST_BURSTABLE, Score
 from memqos.kube.pod import QosClass
 from memqos.kube.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.kube.shape import Part, Role
+from memqos.kube.swap import MEANS_NO_SWAP
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, Rule, Setting
+from memqos.plan.swap import NO_SWAP_SETTING, swap_maximum
 from memqos.release import Release, Since
 from memqos.settings.settings import Settings
 from memqos.units import format_exact_bytes
@@ -91,6 +93,7 @@ class ContainerRules(msgspec.Struct, frozen=True, kw_only=True):
     high: Callable[[memory.MemoryResources, Settings], Setting]
     high_off: Setting
     oom_group: Callable[[Settings], Setting]
+    swaps_only_if_configured: bool
     shares: Callable[[Amounts, int], Setting]
     hugepages: Callable[[Amounts, Amounts], hugepages.PageLimits]
 
@@ -102,22 +105,30 @@ def plan_container(
     rules: ContainerRules,
     qos: QosClass,
     pod_limits: Amounts,
+    *,
+    critical: bool = False,
 ) -> ContainerPlan:
     """Every value of one container; `pod_limits` are the pod-level limits that apply."""
-    cpu_limit = part.limits.get(CPU) or pod_limits.get(CPU, 0)
+    limits = part.limits if part.claimed_limits is None else part.claimed_limits
+    cpu_limit = cpu_bound = part.limits.get(CPU) or pod_limits.get(CPU, 0)
+    if limits is not part.limits:
+        cpu_bound = limits.get(CPU) or cpu_limit
     minimum, low, high, maximum = memory_of_container(part, settings, rules, qos, pod_limits)
     values: FileSettings = {
         "memory.min": minimum,
         "memory.low": low,
         "memory.high": high,
         "memory.max": maximum,
+        "memory.swap.max": NO_SWAP_SETTING
+        if rules.swaps_only_if_configured and not settings.swap_behavior
+        else swap_maximum(part, settings, qos, maximum, critical=critical),
         "memory.oom.group": rules.oom_group(settings),
         "cpu.shares": rules.shares(part.requests, cpu_limit),
-        "cpu.max": cpu.quota(cpu_limit, settings.cpu_period, settings.cpu_quota),
+        "cpu.max": cpu.quota(cpu_bound, settings.cpu_period, settings.cpu_quota),
         "oom_score_adj": _oom_score_adj(score, qos, settings.memory_capacity),
     }
     values.update(hugepages.none_of(settings.hugepage_sizes))
-    for page, amount in rules.hugepages(part.limits, pod_limits).items():
+    for page, amount in rules.hugepages(limits, pod_limits).items():
         if page in settings.hugepage_sizes:
             values[f"hugetlb.{page}.max"] = Setting(amount, hugepages.HUGE, (amount,))
     return ContainerPlan(part.role, values)
@@ -128,9 +139,10 @@ def memory_of_container(
 ) -> tuple[Setting, Setting, Setting, Setting]:
     """memory.min, memory.low, memory.high and memory.max of one container."""
     limit = memory_in(part.limits)
+    bound = limit if part.claimed_limits is None else memory_in(part.claimed_limits)
     if rules.memory_qos:
         resources = memory.MemoryResources(
-            qos, memory_in(part.requests), limit, bool(pod_limits.get(MEMORY))
+            qos, memory_in(part.requests), limit, bool(pod_limits.get(MEMORY)), bound - limit
         )
         minimum, low = rules.protection(resources, settings)
         if settings.placement != "containers":
@@ -138,7 +150,7 @@ def memory_of_container(
         high = rules.high(resources, settings)
     else:
         minimum, low, high = memory.OFF, memory.OFF, rules.high_off
-    return minimum, low, high, _maximum(limit, pod_limits)
+    return minimum, low, high, _maximum(bound, pod_limits)
 
 
 def _maximum(limit: int, pod_limits: Amounts) -> Setting:
@@ -186,6 +198,7 @@ def container_rules(release: Release) -> ContainerRules:
         high=memory.CONTAINER_HIGH.at(minor),
         high_off=memory.CONTAINER_OFF.at(minor),
         oom_group=_OOM_GROUP.at(minor),
+        swaps_only_if_configured=MEANS_NO_SWAP.at(minor),
         shares=cpu.CONTAINER_SHARES.at(minor),
         hugepages=hugepages.OF_CONTAINER.at(minor),
     )

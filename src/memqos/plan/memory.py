@@ -28,6 +28,8 @@ class MemoryResources(msgspec.Struct, frozen=True, gc=False):
     limit: int
     under_pod_level: bool
     """For a container: the pod has a pod-level limit. For a pod: it has pod-level resources."""
+    claimed: int = 0
+    """What DRA claims add to a container's limit, and memory.high is taken from."""
 
 
 def _of_request(request: int) -> tuple[str, ...]:
@@ -340,7 +342,7 @@ def _between(resources: MemoryResources, settings: Settings) -> Setting:
 
 def _base(resources: MemoryResources, settings: Settings) -> tuple[int | None, str]:
     return (
-        (resources.limit, "limit")
+        (resources.limit + resources.claimed, "limit")
         if resources.limit
         else (settings.memory_allocatable, "allocatable")
     )

@@ -7,11 +7,11 @@ node is computed once: the outline.
 import msgspec
 
 from memqos.kube.aggregate import (
-    aggregate_limits,
-    aggregate_requests,
     has_pod_level,
+    limits_with_claims,
     pod_limits,
     pod_requests,
+    requests_with_claims,
 )
 from memqos.kube.oom import Score, burstable_value, oom_scores
 from memqos.kube.pod import QosClass
@@ -63,9 +63,9 @@ def outline_of(shape: Shape, settings: Settings, qos: QosClass) -> Outline:
     """The memory values of a valid, defaulted pod, under settings without a node."""
     assert settings.memory_capacity is None and settings.memory_allocatable is None
     release = settings.release
-    of_containers = aggregate_requests(shape)
+    of_containers = requests_with_claims(shape)
     request = memory_in(pod_requests(shape, release, of_containers=of_containers))
-    limit = memory_in(pod_limits(shape, release, of_containers=aggregate_limits(shape)))
+    limit = memory_in(pod_limits(shape, release, of_containers=limits_with_claims(shape)))
     pod_level = release.is_enabled("PodLevelResources") and has_pod_level(shape, release)
     level_limits = shape.pod.limits if shape.pod is not None and pod_level else {}
     scores = oom_scores(shape, release, qos, None, of_containers=of_containers)

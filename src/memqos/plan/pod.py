@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 
 from memqos.kube.aggregate import (
-    aggregate_limits,
-    aggregate_requests,
     has_pod_level,
     limits_while_starting,
+    limits_with_claims,
     memory_request_above_pods,
     pod_limits,
     pod_requests,
+    requests_with_claims,
 )
 from memqos.kube.oom import oom_scores
 from memqos.kube.pod import QosClass
@@ -24,7 +24,7 @@ from memqos.kube.shape import Shape
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.container import ContainerPlan, container_rules, plan_container
 from memqos.plan.setting import FileSettings, Rule, Setting
-from memqos.release import Since
+from memqos.release import Release, Since
 from memqos.settings.settings import Settings
 from memqos.units import format_exact_bytes
 
@@ -66,11 +66,11 @@ BEST_EFFORT_MAX: Final = Rule(
 def plan_pod(shape: Shape, settings: Settings, qos: QosClass) -> PodPlan:
     """Every value of a valid, defaulted pod."""
     release = settings.release
-    of_containers = aggregate_requests(shape)
+    of_containers = requests_with_claims(shape)
     pod_level = release.is_enabled("PodLevelResources") and has_pod_level(shape, release)
     level_limits = shape.pod.limits if shape.pod is not None and pod_level else {}
     requests = pod_requests(shape, release, of_containers=of_containers)
-    limits = pod_limits(shape, release, of_containers=aggregate_limits(shape))
+    limits = pod_limits(shape, release, of_containers=limits_with_claims(shape))
     scores = oom_scores(shape, release, qos, settings.memory_capacity, of_containers=of_containers)
     rules = container_rules(release)
     return PodPlan(
@@ -80,7 +80,9 @@ def plan_pod(shape: Shape, settings: Settings, qos: QosClass) -> PodPlan:
         _pod_values(shape, settings, qos, requests, limits, pod_level, level_limits),
         tuple(
             [
-                plan_container(part, score, settings, rules, qos, level_limits)
+                plan_container(
+                    part, score, settings, rules, qos, level_limits, critical=shape.critical
+                )
                 for part, score in zip(shape.parts, scores, strict=True)
             ]
         ),
@@ -139,7 +141,10 @@ def memory_of_pod(
     if settings.release.is_enabled("MemoryQoS"):
         resources = memory.MemoryResources(qos, request, limit if is_limited else 0, pod_level)
         minimum, low = memory.POD_PROTECTION.at(minor)(resources, settings)
-        high = memory.POD_HIGH.at(minor)(resources, settings)
+        high = memory.POD_HIGH.at(minor)(
+            _without_claims(resources, shape, settings.release) if shape.claimed else resources,
+            settings,
+        )
     else:
         minimum = low = high = memory.OFF
     if qos == "BestEffort":
@@ -149,6 +154,17 @@ def memory_of_pod(
     else:
         maximum = Setting(None, NOT_ALL_MEMORY_LIMITED)
     return minimum, low, high, maximum
+
+
+def _without_claims(
+    resources: memory.MemoryResources, shape: Shape, release: Release
+) -> memory.MemoryResources:
+    """ApplyPodLevelMemoryHigh(), kubelet cm/helpers_linux.go, does not count claims."""
+    return msgspec.structs.replace(
+        resources,
+        request=memory_in(pod_requests(shape, release)),
+        limit=memory_in(pod_limits(shape, release)) if resources.limit else 0,
+    )
 
 
 # Whether a pod as a whole is limited: every container must be (kubelet cm/helpers_linux.go,

@@ -7,7 +7,7 @@ of rollback, and those by which the kernel and the kubelet end a container.
 from collections.abc import Mapping
 from typing import Final
 
-from memqos.plan import changes, container, cpu, cpuset, hugepages, levels, memory, pod, tree
+from memqos.plan import changes, container, cpu, cpuset, hugepages, levels, memory, pod, swap, tree
 from memqos.plan.setting import Rule
 from memqos.units import format_exact_bytes
 
@@ -83,7 +83,7 @@ MIN_PROTECTS_CACHE: Final = Rule(
     "kernel, mm/vmscan.c",
 )
 
-_MODULES: Final = (changes, container, cpu, cpuset, hugepages, levels, memory, pod, tree)
+_MODULES: Final = (changes, container, cpu, cpuset, hugepages, levels, memory, pod, swap, tree)
 _WITHOUT_PLAN: Final = (
     NEVER_THROTTLED,
     OPTED_OUT,

@@ -144,6 +144,7 @@ def _limit_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
                 f"{size_of(level.file)} of page cache could not be reclaimed: memory.min "
                 f"{size_of(level.min)} protects all of it up to the limit"
             )
+        evidence += _tmpfs_evidence(level)
     limit = kill.limit or (level.max if level else None)
     rule = limit_rule(trapped=trapped)
     return Chapter(
@@ -154,7 +155,7 @@ def _limit_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
         evidence=tuple(evidence),
         rule=rule.id,
         because=rule.text,
-        remedies=tuple(limit_remedies(limit, trapped=trapped)),
+        remedies=(*_tmpfs_remedies(level), *limit_remedies(limit, trapped=trapped)),
     )
 
 
@@ -171,6 +172,27 @@ def _is_trapped(level: LevelRecord) -> bool:
     """Whether page cache makes up much of a container that protects all of its memory."""
     full = level.max is not None and level.min >= _NEARLY_ALL * level.max
     return full and level.file >= _MUCH * max(1, level.current)
+
+
+def _tmpfs_evidence(level: LevelRecord) -> Iterator[str]:
+    """Files in a memory-backed volume stay when their writer is killed, and are charged again."""
+    if _fills_tmpfs(level):
+        yield (
+            f"{size_of(level.shmem)} of it were files in memory (memory-backed volumes, "
+            "/dev/shm): those of a volume outlive the container, so it starts with them again"
+        )
+
+
+def _tmpfs_remedies(level: LevelRecord | None) -> Iterator[str]:
+    if level is not None and _fills_tmpfs(level):
+        yield (
+            "a sizeLimit on the memory-backed volume that leaves room below the memory limit, "
+            "or an application that empties it when it starts"
+        )
+
+
+def _fills_tmpfs(level: LevelRecord) -> bool:
+    return level.shmem >= _MUCH * max(1, level.current)
 
 
 def _node_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
@@ -230,6 +252,7 @@ def kill_count_chapters(facts: RecordIndex) -> Iterator[Chapter]:
                 f"just before, {size_of(level.current)} were in use of {size_of(level.max)}, "
                 f"{size_of(level.anon)} anonymous"
             )
+            evidence += _tmpfs_evidence(level)
         rule = limit_rule(trapped=trapped)
         yield Chapter(
             at=record.at,
@@ -238,7 +261,7 @@ def kill_count_chapters(facts: RecordIndex) -> Iterator[Chapter]:
             evidence=tuple(evidence),
             rule=rule.id,
             because=rule.text,
-            remedies=tuple(limit_remedies(limit, trapped=trapped)),
+            remedies=(*_tmpfs_remedies(level), *limit_remedies(limit, trapped=trapped)),
         )
 
 

@@ -74,6 +74,8 @@ class LevelRecord(_Record, frozen=True, kw_only=True, tag="l"):
     high_events: int = 0
     some: int = 0
     full: int = 0
+    shmem: int = 0
+    """What of `anon` is shared: files in a tmpfs, above all."""
 
 
 class CountRecord(_Record, frozen=True, tag="c"):

@@ -68,6 +68,7 @@ class MemoryReading(msgspec.Struct, frozen=True, kw_only=True):
     events: Mapping[str, int] = {}
     some: int = 0
     full: int = 0
+    shmem: int = 0
 
 
 class _Episode(msgspec.Struct, frozen=True):
@@ -115,6 +116,7 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> MemoryR
         events={**events, "high": own["high"]} if "high" in own else events,
         some=stall.some.total,
         full=stall.full.total,
+        shmem=statistics.get("shmem", 0),
     )
 
 
@@ -242,6 +244,7 @@ def level_of(reading: MemoryReading) -> LevelRecord:
         low=reading.low,
         high=reading.high,
         max=reading.max,
+        shmem=reading.shmem,
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 from memqos.errors import InputError
 from memqos.kube.kubelet import CgroupDriver
 from memqos.kube.kubelet.drivers import kubepods_in
-from memqos.kube.node import Capacity, Node, capacity_of, node_os, published_memory
+from memqos.kube.node import Capacity, Node, capacity_of, node_os, published_memory, swap_of
 from memqos.kube.resources import MEMORY
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the Node says it has."""
     published: int | None = None
     """Memory that the Node says is allocatable."""
+    swap: int | None = None
+    """Bytes of swap space."""
     page_size: int | None = None
     os: str | None = None
     """Of the kubelet: linux or windows."""
@@ -94,6 +96,7 @@ def facts_of_machine(
         memory=machine.memory,
         capacity=capacity_of(node) if node is not None and has_memory else None,
         published=None if node is None else published_memory(node),
+        swap=machine.swap,
         page_size=machine.page_size,
         kernel=machine.kernel,
         is_observed=True,
@@ -110,6 +113,7 @@ def facts_of_snapshot(snapshot: "Snapshot", file: str) -> NodeFacts:
         configuration=snapshot_configuration(snapshot, file),
         driver=kubepods[0].driver if kubepods else None,
         memory=machine.memory,
+        swap=machine.swap,
         page_size=machine.page_size,
         kernel=machine.kernel,
         is_observed=True,
@@ -131,4 +135,5 @@ def facts_of_node(node: Node) -> NodeFacts:
         os=node_os(node),
         capacity=capacity_of(node),
         published=published_memory(node),
+        swap=swap_of(node),
     )

@@ -58,6 +58,13 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.known_capacity
 
     @property
+    def published_memory(self) -> int | None:
+        """Allocatable memory as the Node publishes it; None where its memory is not known."""
+        if self.known_capacity is None:
+            return None
+        return allocatable(self.known_capacity, self.config, self.settings.release).published_memory
+
+    @property
     def kubelet_settings(self) -> Settings | None:
         """What the running kubelet itself plans by; None where none is known to run."""
         if self.kubelet is None:
@@ -99,6 +106,8 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
             cpu_quota=config.cpu_cfs_quota,
             cpu_period=config.cpu_cfs_quota_period // 1000,
             placement=options.placement,
+            swap_behavior=config.memory_swap.swap_behavior,
+            swap_capacity=facts.swap,
         ),
         config=config,
         enablement=enablement,

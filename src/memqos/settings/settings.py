@@ -40,6 +40,9 @@ class Settings(msgspec.Struct, frozen=True):
     cpu_period: int = 100_000
     """Microseconds."""
     placement: Placement = "containers"
+    swap_behavior: str = ""
+    """As configured."""
+    swap_capacity: int | None = None
 
 
 class SettingsOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -248,6 +248,12 @@ class AgentConfiguration(ConfigSection, frozen=True, kw_only=True):
     kep_metrics: Annotated[
         bool, _description("Export the KEP's metric names as well, where the kubelet does not.")
     ] = False
+    cadvisor_metrics: Annotated[
+        bool,
+        _description(
+            "Export cAdvisor's names container_memory_events_* too, as kubelets from 1.37."
+        ),
+    ] = False
     log_format: Annotated[LogFormat, _description("How the log is written.")] = "text"
     rollback_on_exit: Annotated[
         bool, _description("Put back what was there before when the agent stops.")

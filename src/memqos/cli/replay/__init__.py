@@ -14,6 +14,7 @@ AREAS: Final = {
     "pod_semantics": "pods",
     "pod_semantics_qos_off": "pods",
     "pod_eras": "pods",
+    "dra_node_allocatable": "pods",
     "cgroup_names": "pods",
     "node_cgroups": "node",
     "node_eras": "node",
@@ -36,7 +37,11 @@ AREAS: Final = {
     "eviction_sync": "pressure",
     "eviction_thresholds": "pressure",
     "eviction_rank": "pressure",
-    "pod_os_admission": "resizes",
+    "hugepage_eviction": "pressure",
+    "swap": "volumes_and_swap",
+    "memory_volumes": "volumes_and_swap",
+    "pod_os_admission": "kubelet_verdicts",
+    "resize_verdict": "kubelet_verdicts",
 }
 
 

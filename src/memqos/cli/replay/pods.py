@@ -107,6 +107,26 @@ def replay_pod_eras(case: ReplayCase) -> dict[str, Any]:
     }
 
 
+def replay_dra_node_allocatable(case: ReplayCase) -> dict[str, Any]:
+    """An already defaulted pod that has resources of its node through claims."""
+    settings = case_settings(case)
+    pod = msgspec.convert(case["pod"], Pod)
+    shape = shape_of(pod, settings.release)
+    plan = plan_pod(shape, settings, compute_qos_class(shape, settings.release))
+    cgroups = _container_cgroups(pod, plan)
+    for values in cgroups.values():
+        del values["oom_score_adj"]
+        values["unified"].pop("memory.oom.group", None)
+    return {
+        "qos_class": plan.qos,
+        "requests": amount_texts(plan.requests),
+        "limits": amount_texts(plan.limits),
+        "oom_score_adj": _oom_scores(pod, plan),
+        "pod_cgroup": _pod_cgroup(plan),
+        "container_cgroups": cgroups,
+    }
+
+
 def memory_files(settings: FileSettings) -> dict[str, str]:
     """The memory files that are written, as texts."""
     return {

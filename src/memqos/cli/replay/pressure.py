@@ -25,8 +25,11 @@ from memqos.cluster.eviction_order import (
 from memqos.cluster.eviction_signals import (
     SignalObservation,
     ThresholdReading,
+    available_memory,
+    memory_observation,
     node_conditions,
     threshold_readings,
+    without_hugepages,
 )
 from memqos.cluster.fit import judge_fit
 from memqos.cluster.fit_demand import (
@@ -40,6 +43,7 @@ from memqos.cluster.fit_scores import DEFAULT_PROFILE, SchedulerProfile
 from memqos.cluster.pressure_admission import pressure_admission
 from memqos.kube.duration import SECOND
 from memqos.kube.kubelet.thresholds import (
+    ALLOCATABLE_MEMORY,
     MEMORY_AVAILABLE,
     Threshold,
     ThresholdAmount,
@@ -49,8 +53,8 @@ from memqos.kube.kubelet.thresholds import (
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.quantity import milli_of, whole
-from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount
-from memqos.kube.shape import shape_of
+from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount, is_hugepages
+from memqos.kube.shape import amounts_of, shape_of
 from memqos.release import Release
 
 
@@ -280,6 +284,42 @@ def _step_data(step: EvictionStep) -> dict[str, Any]:
         "evicted": None if step.evicted is None else _name(step.evicted.pod),
         "grace_period_override_seconds": step.grace_period,
     }
+
+
+def replay_hugepage_eviction(case: ReplayCase) -> dict[str, Any]:
+    """The memory signals of a node with hugepages, and the thresholds they meet."""
+    release = case_release(case)
+    capacity = amounts_of(case["node"]["capacity"], "node.capacity")
+    hugepages = sum([whole(size) for name, size in capacity.items() if is_hugepages(name)])
+    root, pods = case["cgroups"]["root"], case["cgroups"].get("pods")
+    left = _left_in(root)
+    available = None if left is None else without_hugepages(left, hugepages, release)
+    observations = {
+        MEMORY_AVAILABLE: None
+        if available is None
+        else memory_observation(available, root["working_set"]),
+        ALLOCATABLE_MEMORY: None
+        if (left_to_pods := _left_in(pods)) is None
+        else memory_observation(left_to_pods, pods["working_set"]),
+    }
+    thresholds = read_thresholds(case["eviction_hard"], enforced=("pods",)).thresholds
+    observed = {signal: found for signal, found in observations.items() if found is not None}
+    met = [each.threshold.signal for each in threshold_readings(thresholds, observed) if each.met]
+    return {
+        "observations": {
+            signal: None if found is None else {"available": found[0], "capacity": found[1]}
+            for signal, found in observations.items()
+        },
+        "met": sorted(met),
+        "summary_available_bytes": available,
+        "resource_summary_available_bytes": available,
+    }
+
+
+def _left_in(cgroup: Mapping[str, Any] | None) -> int | None:
+    if cgroup is None or not cgroup.get("has_memory", True):
+        return None
+    return available_memory(cgroup["memory_limit"], cgroup["working_set"])
 
 
 def _demand(pod: Pod, release: Release) -> SchedulingDemand:

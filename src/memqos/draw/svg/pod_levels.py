@@ -3,9 +3,10 @@
 from memqos.draw.svg.levels import LevelBar, LevelsChart
 from memqos.draw.text.pod import PodExplanation, settings_line
 from memqos.kube.resources import MEMORY, Amounts, whole
-from memqos.plan.setting import MAX, FileSettings, FileValue
+from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, FileValue
 from memqos.settings.enablement import Enablement
 from memqos.settings.settings import Settings
+from memqos.units import format_bytes
 
 
 def pod_levels_chart(
@@ -48,4 +49,13 @@ def _level_bar(
         high=level("memory.high"),
         max=MAX if level("memory.max") is None else level("memory.max"),
         oom_score_adj=level("oom_score_adj"),
+        note=_swap_note(level("memory.swap.max")),
     )
+
+
+def _swap_note(swap: FileValue) -> str:
+    if not swap:
+        return ""
+    if swap == NEEDS_NODE:
+        return "may swap: how much needs the node"
+    return f"may swap {format_bytes(swap) if isinstance(swap, int) else 'without limit'}"

@@ -10,7 +10,8 @@ from memqos.draw.text.table import table
 from memqos.draw.text.terminal import paragraph
 from memqos.findings.catalogue import RuleInfo
 from memqos.findings.finding import Finding, Severity
-from memqos.units import pluralize
+from memqos.findings.reserved import ReservedAdvice
+from memqos.units import format_bytes, pluralize
 
 _SHOWN_EVIDENCE: Final = 5
 """Lines of evidence; data has them all."""
@@ -65,3 +66,27 @@ def rule_text(rule: RuleInfo) -> list[str]:
         *paragraph(f"why: {rule.why}"),
         *paragraph(f"fix: {rule.fix}"),
     ]
+
+
+_SHOWN_SLICES: Final = 5
+
+
+def reserved_text(advice: Iterable[ReservedAdvice]) -> list[str]:
+    """What to reserve for the daemons of a node, and what they use."""
+    lines = []
+    for each in advice:
+        used = sum([part.used for part in each.slices])
+        lines.append(
+            f"{each.reservation}: {{memory: {format_bytes(each.recommended)}}}  "
+            f"now {format_bytes(each.configured)}, in use {format_bytes(used)} by "
+            f"{pluralize(len(each.slices), 'cgroup')}"
+        )
+        lines += [
+            f"  {format_bytes(part.used):>10}  {part.path}" for part in each.slices[:_SHOWN_SLICES]
+        ]
+    return lines
+
+
+def reserved_data(advice: Iterable[ReservedAdvice]) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    return [msgspec.to_builtins(each) for each in advice]

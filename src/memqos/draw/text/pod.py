@@ -16,6 +16,7 @@ from memqos.plan.cpu import weight_of
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Semantics
 from memqos.plan.setting import NEEDS_NODE, FileSettings, FileValue, Setting
+from memqos.plan.volumes import VolumeSize
 from memqos.settings.enablement import Enablement
 from memqos.settings.settings import KNOWS_POLICY, Settings
 from memqos.units import format_bytes, format_exact_bytes
@@ -38,6 +39,8 @@ class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
     autoscalers: AutoscalerRequests | None = None
     """What autoscalers take for its requests; None where the pod is not valid."""
     notes: tuple[str, ...] = ()
+    volumes: tuple[VolumeSize, ...] = ()
+    """Those that are memory."""
 
     @property
     def plan(self) -> PodPlan:
@@ -133,6 +136,8 @@ def pod_overview(explained: PodExplanation, gate_off: PodExplanation | None = No
     lines = [f"{explained.label}{namespace}  {plan.qos}", *table(rows, left=left)]
     for setting_name, value in _hugepages(plan):
         lines.append(f"  {setting_name} = {value}")
+    lines += [f"  {line}" for line in swap_lines(explained)]
+    lines += [f"  {volume_text(volume)}" for volume in explained.volumes]
     lines += [f"  note: {note}" for note in explained.notes]
     return lines
 
@@ -187,6 +192,25 @@ def _hugepages(plan: PodPlan) -> Iterator[tuple[str, str]]:
     for name, setting in plan.settings.items():
         if name.startswith("hugetlb.") and isinstance(setting.value, int) and setting.value:
             yield name, format_bytes(setting.value)
+
+
+def swap_lines(explained: PodExplanation) -> Iterator[str]:
+    """What each container may swap, where it may."""
+    for name, container in zip(explained.names, explained.plan.containers, strict=True):
+        setting = container.settings["memory.swap.max"]
+        if setting.value:
+            yield f"{name} memory.swap.max = {setting_cell(setting)}"
+
+
+def volume_text(volume: VolumeSize) -> str:
+    """A memory-backed volume: how large it may become, and who decides."""
+    if volume.source == "needs node":
+        size = "up to the node's allocatable memory"
+    elif volume.size is None:
+        size = "up to half of the node's RAM"
+    else:
+        size = f"up to {format_bytes(volume.size)} ({volume.source})"
+    return f"volume {volume.name} is memory, {size}, and outlives its containers"
 
 
 def derivation(explained: PodExplanation, settings: Settings) -> list[str]:
@@ -299,12 +323,15 @@ def _setting_reasons(title: str, settings: FileSettings) -> list[str]:
     return lines
 
 
+_BYTES: Final = ("memory.m", "memory.l", "memory.h", "memory.s", "hugetlb.")
+
+
 def _value_text(file: str, value: FileValue) -> str:
     if value is None:
         return "not written"
     if value == NEEDS_NODE:
         return "needs --node"
-    if isinstance(value, int) and file.startswith(("memory.m", "memory.l", "memory.h", "hugetlb.")):
+    if isinstance(value, int) and file.startswith(_BYTES):
         return f"{value} = {format_exact_bytes(value)}" if value >= 1024 else str(value)
     return str(value)
 
@@ -365,6 +392,15 @@ def pod_data(
             if explained.windows
             else {}
         ),
+        "memoryVolumes": [
+            {
+                "name": volume.name,
+                "size": volume.size,
+                "source": volume.source,
+                "sizeLimit": volume.size_limit,
+            }
+            for volume in explained.volumes
+        ],
         **values,
     }
 

@@ -1,11 +1,17 @@
 """A resize in place: allowed or not, and what it changes on the node."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from memqos.cluster.resize import Resize
+from memqos.cluster.resize_verdict import (
+    LimitEffect,
+    ResizeAdmission,
+    ResizeVerdict,
+    resize_help,
+)
 from memqos.draw.text.pod import cpu_max_text, setting_cell
 from memqos.draw.text.table import table
 from memqos.errors import InputError
@@ -16,6 +22,7 @@ from memqos.plan.pod import PodPlan
 from memqos.plan.setting import FileSettings, FileValue, Setting
 from memqos.plan.tree import by_file
 from memqos.release import Release
+from memqos.units import format_bytes
 
 _PLAIN_FILES = ("oom_score_adj", "memory.oom.group", "cpu.weight")
 
@@ -27,6 +34,27 @@ class ResizeChange(msgspec.Struct, frozen=True):
     file: str
     before: Setting
     after: Setting
+
+
+class LimitChange(msgspec.Struct, frozen=True):
+    """A container whose memory limit is lowered, and what that does to it at its usage."""
+
+    container: str
+    limit: int
+    usage: int
+    effect: LimitEffect
+
+
+class NodeAnswers(msgspec.Struct, frozen=True):
+    """What the node's kubelet, and the API server that knows the node, make of a resize."""
+
+    kubelet: ResizeVerdict
+    apiserver: ResizeAdmission | None = None
+
+    @property
+    def accepted(self) -> bool:
+        allowed = self.apiserver is None or self.apiserver.allowed
+        return allowed and self.kubelet.verdict in ("Accepted", "Unchanged")
 
 
 class ResizeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +73,13 @@ class ResizeReport(msgspec.Struct, frozen=True, kw_only=True):
     restarting: tuple[tuple[str, str], ...] = ()
     """Containers that are restarted, and for which resource."""
     notes: tuple[str, ...] = ()
+    answers: NodeAnswers | None = None
+    """None where no node is given, or the resize is not valid."""
+    lowered: tuple[LimitChange, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        return self.resize.valid and (self.answers is None or self.answers.accepted)
 
 
 def resize_changes(
@@ -93,10 +128,42 @@ def resize_text(found: ResizeReport) -> list[str]:
     verdict = "can be resized" if result.valid else "cannot be resized"
     lines = [f"{found.label}{namespace}  {verdict} · {classes}"]
     lines += [f"  {refusal}" for refusal in found.refusals]
+    if found.answers is not None:
+        lines += _answer_lines(found.answers)
     if result.valid:
         lines += _change_lines(found)
+    lines += [f"  {_lowered_text(each)}" for each in found.lowered]
     lines += [f"  note: {note}" for note in found.notes]
     return lines
+
+
+def _answer_lines(answers: NodeAnswers) -> Iterator[str]:
+    admission, verdict = answers.apiserver, answers.kubelet
+    if admission is not None and not admission.allowed:
+        yield f"  the API server refuses it, {admission.cause}: {admission.message}"
+    why = f", {verdict.message}" if verdict.message else ""
+    yield f"  the kubelet answers {verdict.verdict}{why}"
+    if verdict.preempted:
+        names = ", ".join([pod.metadata.name or "?" for pod in verdict.preempted])
+        yield f"  it kills other pods for it: {names}"
+    help_text = resize_help(verdict)
+    if help_text is not None:
+        yield f"  what helps: {help_text}"
+
+
+_EFFECTS: Final[Mapping[LimitEffect, str]] = {
+    "restart": "it is restarted with the new limit",
+    "fits": "it goes on: usage is below the new limit",
+    "held back": "the kubelet holds the limit back until usage is below it",
+    "deadly": "the kernel reclaims, then kills: usage is not below the new limit",
+}
+
+
+def _lowered_text(each: LimitChange) -> str:
+    return (
+        f"{each.container} uses {format_bytes(each.usage)} of a new limit of "
+        f"{format_bytes(each.limit)}: {_EFFECTS[each.effect]}"
+    )
 
 
 def _change_lines(found: ResizeReport) -> Iterator[str]:
@@ -175,7 +242,31 @@ def resize_data(found: ResizeReport, *, why: bool) -> dict[str, Any]:
             {"container": name, "resource": resource} for name, resource in found.restarting
         ],
         "notes": list(found.notes),
+        **({} if found.answers is None else _answers_data(found.answers)),
+        "lowered": msgspec.to_builtins(found.lowered),
         **({"why": list(_why_classes(found))} if why else {}),
+    }
+
+
+def _answers_data(answers: NodeAnswers) -> dict[str, Any]:
+    verdict, admission = answers.kubelet, answers.apiserver
+    return {
+        "kubelet": {
+            "verdict": verdict.verdict,
+            "rule": verdict.obstacle or verdict.reason,
+            "reason": verdict.reason,
+            "message": verdict.message,
+            "still_pending": verdict.still_pending,
+            "preempted": [pod.metadata.name for pod in verdict.preempted],
+            "help": resize_help(verdict),
+        },
+        "api_admission": None
+        if admission is None
+        else {
+            "allowed": admission.allowed,
+            "cause": admission.cause,
+            "message": admission.message,
+        },
     }
 
 

@@ -55,6 +55,7 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel", kw_only=
     cgroup_root: str = ""
     cgroups_per_qos: bool = msgspec.field(default=True, name="cgroupsPerQOS")
     cpu_cfs_quota: bool = msgspec.field(default=True, name="cpuCFSQuota")
+    cpu_manager_policy: str = "none"
     cpu_cfs_quota_period: int = msgspec.field(default=DEFAULT_CPU_PERIOD, name="cpuCFSQuotaPeriod")
     enforce_node_allocatable: tuple[str, ...] = (_PODS,)
     eviction_hard: dict[str, str]
