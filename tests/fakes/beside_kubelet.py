@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from tests.fakes.agent import LEVELS, SteppedNode, container_paths
+from tests.fakes.agent import LEVELS, RESERVING_KUBELET, SteppedNode, container_paths
 from tests.fakes.scripted_kubelet import (
     LOW,
     MIN,
@@ -77,6 +77,8 @@ class ScriptedSettings(SettingsSource):
 
 class NodeWithKubelet(SteppedNode):
     """The agent asks the kubelet again when in doubt; what both of them write is kept apart."""
+
+    kubelet = RESERVING_KUBELET
 
     def __init__(
         self,
