@@ -16,11 +16,10 @@ from memqos.agent.core.pod_intent import IntentPlanner
 from memqos.agent.core.view import NodeView
 from memqos.agent.events import EventLog
 from memqos.agent.state import NriAnswer, NriView
-from memqos.errors import Unreachable
 from memqos.host.lock import FolderLock, Locked
 from memqos.host.nri.messages import NriContainer, RuntimeInfo
 from memqos.host.nri.mux import ConnectionEnded
-from memqos.host.nri.plugin import NriConnection, UpdateRefused
+from memqos.host.nri.plugin import NriConnection, UpdateRefused, unreachable_over_nri
 from memqos.plan.changes import magnitude
 from memqos.plan.names import RuntimeName, container_of
 
@@ -140,7 +139,7 @@ class NriPlugin:
         """Have the runtime set and store values; see `NriConnection.update_containers`."""
         connection = self._connection
         if connection is None or self.runtime is None:
-            raise Unreachable("the runtime is not connected over NRI")
+            raise unreachable_over_nri("is not connected")
         connection.update_containers(updates, timeout)
 
     # The thread.

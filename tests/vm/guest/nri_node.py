@@ -12,11 +12,10 @@ from tests.vm.guest.owner_node import text
 from tests.vm.guest.runtime import Containerd, Handler, RunningPod
 from tests.vm.guest.support import MI
 
-from memqos.errors import Unreachable
 from memqos.host.nri.messages import NriContainer, RuntimeInfo
 from memqos.host.nri.mux import ConnectionEnded
-from memqos.host.nri.plugin import NriConnection
-from memqos.host.owner_discovery import NRI_SOCKET
+from memqos.host.nri.plugin import NriConnection, unreachable_over_nri
+from memqos.kernel.machine import NRI_SOCKET
 from memqos.plan.names import Driver
 
 LOW: Final = "memory.low"
@@ -146,7 +145,7 @@ class UpdatingPlugin:
             try:
                 self._plugin = OtherPlugin(patience=10)
             except ConnectionEnded as error:
-                raise Unreachable(str(error)) from None
+                raise unreachable_over_nri(f"is not connected: {error}") from None
         self._plugin.connection.update_containers(updates, timeout)
 
 

@@ -40,7 +40,7 @@ from tests.vm.guest.support import MI, ROOT
 from tests.vm.harness.topology import Topology
 
 from memqos.agent.nri import NriRuntime
-from memqos.host.owner_discovery import NRI_SOCKET
+from memqos.kernel.machine import NRI_SOCKET
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
 

@@ -116,14 +116,14 @@ class NriConnection:
         try:
             self._start_call("UpdateContainers", messages.encode_updates(updates), accept)
         except OSError as error:
-            raise _unreachable(f"takes no updates: {error.strerror}") from None
+            raise unreachable_over_nri(f"takes no updates: {error.strerror}") from None
         if not done.wait(timeout):
             # Whoever writes next is told at once; a new connection waits for the runtime by itself.
             self.hang_up()
-            raise _unreachable(f"has not answered within {timeout:g} s")
+            raise unreachable_over_nri(f"has not answered within {timeout:g} s")
         [response] = answers
         if response is None:
-            raise _unreachable("has hung up during an update")
+            raise unreachable_over_nri("has hung up during an update")
         failed = decode_message(messages.UPDATES_ANSWER, response.payload).get("failed")
         if response.code or failed:
             raise UpdateRefused(response.message or "the update of a container has failed")
@@ -232,7 +232,8 @@ class NriConnection:
         return b""
 
 
-def _unreachable(what: str) -> Unreachable:
+def unreachable_over_nri(what: str) -> Unreachable:
+    """A runtime that takes no updates."""
     return Unreachable(
         f"the runtime, over NRI, {what}",
         hint="is it running, or being restarted? Apply again once it answers",
