@@ -149,8 +149,10 @@ class NriPlugin:
             try:
                 self._connect()
             except (ConnectionEnded, Locked, OSError) as error:
-                self.runtime = None
                 self._note_problem(str(error))
+            except Exception as error:
+                # Whatever it is, the runtime goes on without the plugin, which connects again.
+                self._note_problem(f"{type(error).__name__}: {error}")
             self._stopping.wait(_RECONNECT)
 
     def _connect(self) -> None:
@@ -167,6 +169,7 @@ class NriPlugin:
             lock.release()
 
     def _note_problem(self, problem: str) -> None:
+        self.runtime = None
         if problem != self._problem and not self._stopping.is_set():
             self._log.log("warning", f"containers get their values after their start: {problem}")
         self._problem = problem
