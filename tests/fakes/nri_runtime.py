@@ -278,11 +278,7 @@ class FakeNriRuntime:
         """A CRI update: what is stored is written again."""
         spec = self.specs[container]
         with self._lock:
-            event = message("UpdateEvent")(pod=self._pod(spec["uid"]))
-            event.container.CopyFrom(self._container(container))
-            if limit:
-                event.linux_resources.memory.limit.value = limit
-            event.linux_resources.unified.update(unified)
+            event = self.update_event(container, limit, unified)
             spec["unified"] |= unified
             for plugin in self._hearing("UpdateContainer"):
                 try:
@@ -293,6 +289,15 @@ class FakeNriRuntime:
                     spec["unified"] |= dict(each.linux.resources.unified)
         spec["limit"] = limit or spec["limit"]
         self._write(spec)
+
+    def update_event(self, container: str, limit: int, unified: Mapping[str, str]) -> Any:
+        """What plugins are asked about an update."""
+        event = message("UpdateEvent")(pod=self._pod(self.specs[container]["uid"]))
+        event.container.CopyFrom(self._container(container))
+        if limit:
+            event.linux_resources.memory.limit.value = limit
+        event.linux_resources.unified.update(unified)
+        return event
 
     def update_unasked(self, updates: Any) -> Any:
         with self._lock:

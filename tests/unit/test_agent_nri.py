@@ -284,6 +284,29 @@ def test_a_resize_is_given_the_values_of_the_new_limit_in_the_same_call(bed: Plu
     assert bed.node.mi(path, HIGH) == "max"
 
 
+def test_a_resize_that_ends_throttling_takes_memory_high_away(bed: PluginNode) -> None:
+    pod = bed.announce(a_pod("u1"))
+    bed.create(pod)
+    path = bed.start(pod)
+    bed.runtime.update("u1a", limit=64 * MI)  # as much as it requests
+    assert bed.node.mi(path, HIGH) == "max"
+
+
+def test_values_that_make_no_sense_are_neither_believed_nor_recorded(bed: PluginNode) -> None:
+    pod = bed.announce(a_pod("u1"))
+    bed.create(pod)
+    path = bed.start(pod)
+    spec = bed.runtime.specs["u1a"]["unified"]
+    found = bed.runtime.plugins[0]
+    event = bed.runtime.update_event("u1a", 192 * MI, {HIGH: "a lot", LOW: "-1"})
+    answer = found.call("UpdateContainer", event, "Updates")
+    assert dict(answer.update[0].linux.resources.unified)[HIGH] == str(128 * MI)
+    assert spec == OWN
+    bed.node.crash()
+    bed.node.start()
+    assert (path, HIGH) in {key[:2] for key in bed.node.writer.undo_entries}
+
+
 def test_memory_high_is_not_lowered_below_usage_by_a_runtime(bed: PluginNode) -> None:
     pod = bed.announce(a_pod("u1"))
     bed.create(pod)

@@ -19,7 +19,7 @@ from tests.overlays import pod_specs, rendered
 
 from memqos.agent.configuration.sources import load_configuration
 from memqos.findings.policy import policy_from_document
-from memqos.host.owner_discovery import NRI_SOCKET
+from memqos.kernel.machine import NRI_SOCKET
 from memqos.manifests.documents import Document, read_documents
 from memqos.plan.names import Driver, cgroup_names
 

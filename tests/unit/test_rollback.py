@@ -49,6 +49,21 @@ def test_what_was_rolled_back_and_applied_again_can_be_rolled_back_again(node: N
     assert node.kernel.contents() == before
 
 
+def test_a_value_that_its_owner_has_restored_along_with_another_is_restored(node: Node) -> None:
+    """As crun does at the scope around its own cgroup."""
+    before = node.kernel.contents()
+    node.apply(node.steps({(path, MIN): str(MI) for path in CONTAINERS[:3]}))
+
+    def restore_all(_path: str, _file: str) -> None:
+        for path in CONTAINERS[:3]:
+            node.kernel.set(path, MIN, "0")
+
+    node.kernel.before_write = restore_all
+    done = node.rollback()
+    assert {result.outcome for result in done.results} == {"written"}
+    assert node.kernel.contents() == before
+
+
 class TestAValueSomebodyElseChanged:
     @pytest.fixture(autouse=True)
     def meddled_with(self, node: Node) -> None:

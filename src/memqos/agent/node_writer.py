@@ -195,7 +195,7 @@ class NodeWriter:
                 for path in (container.path, inner(container.path))
                 if (identity := self.fs.identity(path)) is not None
                 for file in container.values
-                if (value := self.fs.read(path, file)) is not None
+                if (value := self.fs.read(path, file)) not in (None, container.values[file])
             ],
         )
 
@@ -208,11 +208,11 @@ class NodeWriter:
     def _record_for_runtime(
         self, container: ContainerValues, files: Sequence[tuple[str, int, str, str]]
     ) -> None:
-        journal, cgroup_id = self._journal, container.path.rpartition("/")[2]
-        if journal is None:
-            raise JournalError(f"{cgroup_id}: nothing is written here")
-        found = container_of(container.path)
-        assert found is not None
+        if not files:
+            return
+        journal, found = self._journal, container_of(container.path)
+        if journal is None or found is None:
+            raise JournalError(f"{container.path}: there is no journal to restore it by")
         stored = {file: container.kubelet.get(file) for file in MEMORY_FILES}
         owner_state = OwnerState("runtime", found.container_id, {**stored, MEMS: None})
         places = {(path, identity) for path, identity, _, _ in files}

@@ -16,11 +16,10 @@ from memqos.agent.core.pod_intent import IntentPlanner
 from memqos.agent.core.view import NodeView
 from memqos.agent.events import EventLog
 from memqos.agent.state import NriAnswer, NriView
-from memqos.errors import Unreachable
 from memqos.host.lock import FolderLock, Locked
 from memqos.host.nri.messages import NriContainer, RuntimeInfo
 from memqos.host.nri.mux import ConnectionEnded
-from memqos.host.nri.plugin import NriConnection, UpdateRefused
+from memqos.host.nri.plugin import NriConnection, UpdateRefused, unreachable_over_nri
 from memqos.plan.changes import magnitude
 from memqos.plan.names import RuntimeName, container_of
 
@@ -140,7 +139,7 @@ class NriPlugin:
         """Have the runtime set and store values; see `NriConnection.update_containers`."""
         connection = self._connection
         if connection is None or self.runtime is None:
-            raise Unreachable("the runtime is not connected over NRI")
+            raise unreachable_over_nri("is not connected")
         connection.update_containers(updates, timeout)
 
     # The thread.
@@ -150,8 +149,10 @@ class NriPlugin:
             try:
                 self._connect()
             except (ConnectionEnded, Locked, OSError) as error:
-                self.runtime = None
                 self._note_problem(str(error))
+            except Exception as error:
+                # Whatever it is, the runtime goes on without the plugin, which connects again.
+                self._note_problem(f"{type(error).__name__}: {error}")
             self._stopping.wait(_RECONNECT)
 
     def _connect(self) -> None:
@@ -168,6 +169,7 @@ class NriPlugin:
             lock.release()
 
     def _note_problem(self, problem: str) -> None:
+        self.runtime = None
         if problem != self._problem and not self._stopping.is_set():
             self._log.log("warning", f"containers get their values after their start: {problem}")
         self._problem = problem

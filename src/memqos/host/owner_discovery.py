@@ -11,6 +11,7 @@ import msgspec
 from memqos.errors import Unreachable
 from memqos.findings.facts import NriFacts
 from memqos.host.systemd_dropins import SYSTEMD_RUN
+from memqos.kernel.machine import NRI_SOCKET
 from memqos.plan.names import RuntimeName
 
 _BUS: Final = "/run/dbus/system_bus_socket"
@@ -22,7 +23,6 @@ SOCKETS: Final[dict[RuntimeName, tuple[str, ...]]] = {
     ),
     "cri-o": ("/run/crio/crio.sock",),
 }
-NRI_SOCKET: Final = "/var/run/nri/nri.sock"
 _NRI_PLUGINS: Final = "/opt/nri/plugins"
 _CONNECTED: Final = "03"
 """SS_CONNECTED in /proc/net/unix."""

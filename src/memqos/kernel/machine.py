@@ -21,6 +21,8 @@ LAYOUTS: Final[Mapping[CgroupLayout, str]] = {
 }
 """How controllers are mounted, in words."""
 
+NRI_SOCKET: Final = "/var/run/nri/nri.sock"
+"""Where containerd and CRI-O have it by default."""
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _NODE_PREFIX: Final = re.compile(r"^Node \d+ ", re.MULTILINE)
 _HUGEPAGES: Final = re.compile(r"hugepages-(\d+)kB")

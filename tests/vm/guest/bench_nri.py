@@ -21,7 +21,7 @@ from tests.vm.guest.runtime import RunningPod
 from memqos.agent.core.view import node_view
 from memqos.agent.events import EventLog
 from memqos.agent.nri import NriPlugin
-from memqos.host.owner_discovery import NRI_SOCKET
+from memqos.kernel.machine import NRI_SOCKET
 
 PODS, EACH = 10, 20
 

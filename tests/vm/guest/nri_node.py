@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.vm.guest.agent import Agent
 from tests.vm.guest.owner_node import text
 from tests.vm.guest.runtime import Containerd, Handler, RunningPod
@@ -14,8 +14,8 @@ from tests.vm.guest.support import MI
 
 from memqos.host.nri.messages import NriContainer, RuntimeInfo
 from memqos.host.nri.mux import ConnectionEnded
-from memqos.host.nri.plugin import NriConnection
-from memqos.host.owner_discovery import NRI_SOCKET
+from memqos.host.nri.plugin import NriConnection, unreachable_over_nri
+from memqos.kernel.machine import NRI_SOCKET
 from memqos.plan.names import Driver
 
 LOW: Final = "memory.low"
@@ -92,13 +92,19 @@ class NriNode(Agent):
 class OtherPlugin:
     """A plugin beside the agent, which gives every new container the same values."""
 
-    def __init__(self, **values: str) -> None:
+    def __init__(self, patience: float = PATIENCE, **values: str) -> None:
         self.values = {f"memory.{file}": value for file, value in values.items()}
-        self.is_listed = False
+        self._listed = threading.Event()
         self.connection = NriConnection(NRI_SOCKET, "other", "20", self)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        eventually("it is in the list", lambda: self.is_listed)
+        if not self._listed.wait(patience):
+            self.close()
+            raise ConnectionEnded("the runtime does not answer")
+
+    @property
+    def is_connected(self) -> bool:
+        return self._thread.is_alive()
 
     def close(self) -> None:
         self.connection.hang_up()
@@ -107,7 +113,7 @@ class OtherPlugin:
     def configure(self, runtime: RuntimeInfo) -> None: ...
 
     def synchronize(self, containers: list[NriContainer]) -> None:
-        self.is_listed = True
+        self._listed.set()
 
     def create(self, container: NriContainer) -> Mapping[str, str]:
         return self.values
@@ -126,6 +132,21 @@ class OtherPlugin:
             self.connection.serve()
         except ConnectionEnded:
             return
+
+
+class UpdatingPlugin:
+    """A plugin that updates containers, and connects again to a runtime that was restarted."""
+
+    def __init__(self) -> None:
+        self._plugin = OtherPlugin()
+
+    def update_containers(self, updates: Mapping[str, Mapping[str, str]], timeout: float) -> None:
+        if not self._plugin.is_connected:
+            try:
+                self._plugin = OtherPlugin(patience=10)
+            except ConnectionEnded as error:
+                raise unreachable_over_nri(f"is not connected: {error}") from None
+        self._plugin.connection.update_containers(updates, timeout)
 
 
 def values(cgroup: Path) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from tests.vm.guest.kubelet import (
     high,
     manifest,
 )
-from tests.vm.guest.nri_node import OtherPlugin
+from tests.vm.guest.nri_node import UpdatingPlugin
 from tests.vm.guest.owner_node import (
     Memqos,
     count,
@@ -40,7 +40,7 @@ from tests.vm.guest.support import MI, ROOT
 from tests.vm.harness.topology import Topology
 
 from memqos.agent.nri import NriRuntime
-from memqos.host.owner_discovery import NRI_SOCKET
+from memqos.kernel.machine import NRI_SOCKET
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
 
@@ -64,7 +64,7 @@ class Node:
         self.memqos = Memqos(folder)
         self.containerd = Containerd("systemd")
         if Path(NRI_SOCKET).exists():  # containerd 2 has NRI on
-            self.memqos.nri = NriRuntime(OtherPlugin().connection, PATIENCE)
+            self.memqos.nri = NriRuntime(UpdatingPlugin(), timeout=60)
         self.burstable = RunningPod(self.containerd, "b", "Burstable")
         self.one = self.burstable.container("one", memory_limit_in_bytes=128 * MI)
         self.two = self.burstable.container("two", memory_limit_in_bytes=LIMIT)

@@ -11,7 +11,7 @@ from msgspec import Meta
 from memqos.converge.journal import JOURNAL_FOLDER
 from memqos.converge.pod_sources import PODS_API_SOCKET
 from memqos.host.cgroups import SYSTEM_ROOT
-from memqos.host.owner_discovery import NRI_SOCKET
+from memqos.kernel.machine import NRI_SOCKET
 from memqos.kube.pod import Pod
 from memqos.kube.selector import Namespace, Selector
 from memqos.settings.settings import Numa, Placement, Policy

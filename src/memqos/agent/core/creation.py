@@ -7,6 +7,7 @@ import msgspec
 
 from memqos.agent.core.pod_intent import MEMORY_FILES, ContainerIntent, IntentPlanner
 from memqos.agent.core.view import NodeView, PodView
+from memqos.converge.values import kernel_form, value_fault
 from memqos.host.nri.messages import NriContainer
 from memqos.kube.pod import Container, ContainerStatus, Pod, ResourceRequirements
 from memqos.kube.quantity import milli_of
@@ -50,7 +51,14 @@ def values_at_creation(
     intent = None if pod is None else pod.intent.containers.get(container.name)
     if pod is None or intent is None:
         return None
-    return _values(view, pod, intent, container, runtime)
+    page_size = view.node_settings.settings.page_size
+    # NRI shows what the kubelet sends from 0.10 on; before, it is what this kubelet plans.
+    kubelet = {
+        file: as_stored(file, setting.value, page_size)
+        for file, setting in intent.kubelet.items()
+        if setting.value is not None
+    } | _sent_values(container, page_size)
+    return _values(view, pod, intent, container, runtime, kubelet, {**DEFAULTS, **kubelet})
 
 
 def values_at_resize(
@@ -63,7 +71,10 @@ def values_at_resize(
     resized = planner.intent_of(_with_limit(pod.intent.pod, container.name, container.limit))
     if resized is None or container.name not in resized.containers:
         return None
-    return _values(view, pod, resized.containers[container.name], container, runtime)
+    sent = _sent_values(container, view.node_settings.settings.page_size)
+    # What is stored is applied again, so that a value that becomes the default is sent, too.
+    intent = resized.containers[container.name]
+    return _values(view, pod, intent, container, runtime, sent, sent)
 
 
 def _values(
@@ -72,18 +83,15 @@ def _values(
     intent: ContainerIntent,
     container: NriContainer,
     runtime: RuntimeName,
+    kubelet: Mapping[str, str],
+    expected: Mapping[str, str],
 ) -> ContainerValues | None:
+    """`expected` is what would be there without an answer."""
     node_settings = view.node_settings
     page_size, names = node_settings.settings.page_size, names_of(node_settings.config)
     if pod.intent.path is None:
         return None
-    # NRI shows what the kubelet sends from 0.10 on; before, it is what this kubelet plans.
-    kubelet = {
-        file: as_stored(file, setting.value, page_size)
-        for file, setting in intent.kubelet.items()
-        if setting.value is not None
-    } | {file: value for file, value in container.unified.items() if file in MEMORY_FILES}
-    # A runtime fails to start a container with a value whose file is not there.
+    # A runtime fails to start a container with a value that makes no sense or has no file.
     exist = view.files.get(names.kubepods, {})
     planned = {
         file: as_stored(file, setting.value, page_size)
@@ -97,11 +105,20 @@ def _values(
         values={
             file: value
             for file, value in planned.items()
-            if value != kubelet.get(file, DEFAULTS[file])
+            if value != expected.get(file) and value_fault(file, value) is None
         },
         kubelet=kubelet,
         is_enforced=pod.intent.mode == "enforce" and node_settings.doubt is None,
     )
+
+
+def _sent_values(container: NriContainer, page_size: int) -> dict[str, str]:
+    """What the kubelet sends, as far as the runtime shows it, in the kernel's form."""
+    return {
+        file: kernel_form(file, value, page_size)
+        for file, value in container.unified.items()
+        if file in MEMORY_FILES and value_fault(file, value) is None
+    }
 
 
 def _with_limit(pod: Pod, name: str, limit: int) -> Pod:

@@ -103,7 +103,8 @@ class NriConnection:
     def update_containers(self, updates: Mapping[str, Mapping[str, str]], timeout: float) -> None:
         """Have the runtime set and store values of containers, by ID.
 
-        Never from within a handler: the runtime answers only after the call that it waits for.
+        A runtime that does not answer in time is hung up on. Never from within a handler: it
+        answers only after the call that it waits for.
         """
         done = threading.Event()
         answers: list[Response | None] = []
@@ -115,12 +116,14 @@ class NriConnection:
         try:
             self._start_call("UpdateContainers", messages.encode_updates(updates), accept)
         except OSError as error:
-            raise Unreachable(f"the runtime takes no updates over NRI: {error}") from None
+            raise unreachable_over_nri(f"takes no updates: {error.strerror}") from None
         if not done.wait(timeout):
-            raise Unreachable("the runtime does not answer to an update over NRI in time")
+            # Whoever writes next is told at once; a new connection waits for the runtime by itself.
+            self.hang_up()
+            raise unreachable_over_nri(f"has not answered within {timeout:g} s")
         [response] = answers
         if response is None:
-            raise Unreachable("the runtime has hung up during an update over NRI")
+            raise unreachable_over_nri("has hung up during an update")
         failed = decode_message(messages.UPDATES_ANSWER, response.payload).get("failed")
         if response.code or failed:
             raise UpdateRefused(response.message or "the update of a container has failed")
@@ -227,6 +230,14 @@ class NriConnection:
         values = decode_message(messages.CONTAINER_EVENT, payload)
         self._handler.note_stopped(container_in(values).id)
         return b""
+
+
+def unreachable_over_nri(what: str) -> Unreachable:
+    """A runtime that takes no updates."""
+    return Unreachable(
+        f"the runtime, over NRI, {what}",
+        hint="is it running, or being restarted? Apply again once it answers",
+    )
 
 
 class UpdateRefused(Exception):
