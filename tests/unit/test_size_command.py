@@ -104,6 +104,7 @@ def test_limits_and_finer_peaks_are_read(tmp_path: Path) -> None:
         (HEADER + "a,1,5Mi\n", ":2: usage_bytes '5Mi' is not a number"),
         (HEADER + "a,1\n", ":2: no usage_bytes"),
         (HEADER, "no series matches"),
+        (HEADER + "a" * 300_000, ":2: no t_seconds"),
         ('{"status":"error","error":"too many points"}', "Prometheus refused the query: too many"),
         ('{"a":', "this is not JSON"),
     ],
