@@ -104,6 +104,7 @@ def test_limits_and_finer_peaks_are_read(tmp_path: Path) -> None:
         (HEADER + "a,1,5Mi\n", ":2: usage_bytes '5Mi' is not a number"),
         (HEADER + "a,1\n", ":2: no usage_bytes"),
         (HEADER, "no series matches"),
+        (HEADER + "a" * 300_000, ":2: no t_seconds"),
         ('{"status":"error","error":"too many points"}', "Prometheus refused the query: too many"),
         ('{"a":', "this is not JSON"),
     ],
@@ -409,3 +410,15 @@ def test_an_audit_with_history_says_what_is_requested_beyond_need(tmp_path: Path
     data = memqos("audit", dump, "--history", str(file), "-o", "json").data
     assert data["savings"]["workloads"][0]["gain"] == 8038 * MIB
     assert memqos("audit", dump, "--history", str(file), "-o", "html").code == 64
+
+
+def test_throttling_and_room_on_a_node_follow_from_the_size(tmp_path: Path) -> None:
+    file = tmp_path / "spiky.csv"
+    values = [(900.0 if index % 288 == 100 else 100.0) * MIB for index in range(288 * 4)]
+    file.write_text(HEADER + rows("shop/web-0/app", values))
+    arguments = ("size", "--history", str(file), "--allocatable", "10Gi", "--factor", "0.1")
+    (series,) = memqos(*arguments, "-o", "json").data["series"]
+    assert series["throttled_days"] == 1.0
+    shown = memqos(*arguments, "--why").out
+    assert "above memory.high on 100.0% of the days so far" in shown
+    assert f"{(10 << 30) // series['request']} such containers fit on a node with 10Gi" in shown

@@ -96,7 +96,7 @@ def _print(
     if output == "table":
         print_lines([summary_line(report, sources)])
         print_notes(resolved.notes)
-        print_lines(["", *size_text(report, why=why)])
+        print_lines(["", *size_text(report, resolved.settings.memory_allocatable, why=why)])
     elif output in ("json", "yaml"):
         emit(size_data(report), "json" if output == "json" else "yaml")
     elif output == "svg":

@@ -6,6 +6,7 @@ import io
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import groupby, islice
 from typing import IO, Final, NamedTuple, cast
 
@@ -19,6 +20,7 @@ _GZIP: Final = b"\x1f\x8b"
 _ROWS: Final = 8192
 """Rows of a batch."""
 _LARGEST_JSON: Final = 512 << 20
+_LONGEST_LINE: Final = 1 << 16
 _CSV_FORM: Final = "series,t_seconds,usage_bytes[,limit_bytes][,max_bytes]"
 
 
@@ -52,7 +54,8 @@ class _CsvReader:
 
     def __init__(self, text: IO[str], file: str) -> None:
         self._file = file
-        self._rows = csv.reader(text)
+        # A longer line is cut, and is no row then: a file of one line would fill the memory.
+        self._rows = csv.reader(iter(partial(text.readline, _LONGEST_LINE), ""))
         self._line = 1
 
     def batches(self) -> Iterator[SampleBatch]:

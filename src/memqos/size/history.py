@@ -161,6 +161,7 @@ class SeriesHistory:
         end = _LATEST if until is None else min(until, _LATEST)
         last = self.latest if self.count else float("-inf")
         bound, top = (slots.end_of_last(), slots.peaks[-1]) if slots.peaks else (last, -1.0)
+        count, total = 0, 0.0
         for at, value in zip(times, values, strict=True):
             # The usual case first: time goes on within the last slot.
             if last < at < bound and at <= end and 0.0 <= value < _LARGEST:
@@ -172,10 +173,12 @@ class SeriesHistory:
                 if not self._place(at, value, last, end):
                     continue
                 bound, top = slots.end_of_last(), slots.peaks[-1]
-            self.count += 1
-            self.sum += value
+            count += 1
+            total += value
             if at > last:
                 last = at
+        self.count += count
+        self.sum += total
         if slots.peaks:
             slots.peaks[-1] = top
             self.latest = last
@@ -193,7 +196,7 @@ class SeriesHistory:
             return False
         faults.duplicate += at == last
         faults.backward += at < last
-        self.start = min(self.start, at) if self.count else at
+        self.start = min(self.start, at) if self.slots.peaks else at
         self.slots.raise_to(at, value)
         return True
 

@@ -158,6 +158,15 @@ def _violations_in_past(slots: PeakSlots, scale: float) -> float:
     return sum(shares) / len(shares) if shares else 0.0
 
 
+def share_of_days_above(slots: PeakSlots, level: float) -> float:
+    """The share of days of a history on which it was above a level."""
+    days: dict[int, bool] = {}
+    for at, value in slots.filled():
+        day = int(at // _DAY)
+        days[day] = days.get(day, False) or value > level
+    return sum(days.values()) / len(days) if days else 0.0
+
+
 def round_up(amount: float) -> int:
     """Bytes in whole MiB."""
     return -int(-amount // _MIB) * _MIB

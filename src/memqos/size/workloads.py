@@ -22,6 +22,7 @@ from memqos.size.recommendation import (
     SizeOptions,
     recommend,
     recommend_for_pod,
+    share_of_days_above,
 )
 
 
@@ -47,6 +48,13 @@ class SizedContainer(msgspec.Struct, frozen=True):
     history: ContainerHistory
     recommendation: Recommendation
     levels: ContainerLevels | None = None
+
+    @property
+    def throttled_days(self) -> float | None:
+        """The share of days of its history above the memory.high that follows; None without one."""
+        if self.levels is None or self.levels.replayed.high is None:
+            return None
+        return share_of_days_above(self.history.need.slots, self.levels.replayed.high)
 
 
 class SizedWorkload(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,15 +18,15 @@ _MAX_SAVINGS_NAME: Final = 34
 _MAX_ROWS: Final = 20
 
 
-def size_text(report: SizeReport, *, why: bool) -> Iterator[str]:
-    """A row for each container of a workload, the largest first."""
+def size_text(report: SizeReport, allocatable: int | None, *, why: bool) -> Iterator[str]:
+    """A row for each container of a workload, the largest first; reasons if `why`."""
     ordered = sorted(report.workloads, key=lambda each: -_limit_of(each))
     rows = [["CONTAINER", "PODS", "REQUEST", "LIMIT", "PEAK", "MEAN", "RISK", "SURE"]]
     rows += [_row(each) for each in ordered]
     yield from table(rows)
     for each in ordered if why else ():
         yield ""
-        yield from _reasons(each)
+        yield from _reasons(each, allocatable)
     if report.pods:
         yield ""
     for pod in report.pods:
@@ -60,7 +60,7 @@ def _row(each: SizedWorkload) -> list[str]:
     ]
 
 
-def _reasons(each: SizedWorkload) -> Iterator[str]:
+def _reasons(each: SizedWorkload, allocatable: int | None) -> Iterator[str]:
     deciding = each.deciding
     found = deciding.recommendation
     pod = found.name.pod
@@ -72,6 +72,11 @@ def _reasons(each: SizedWorkload) -> Iterator[str]:
         yield f"    {reason}"
     for line in _level_lines(deciding.levels):
         yield f"  {line}"
+    if deciding.throttled_days:
+        yield f"  above memory.high on {risk_text(deciding.throttled_days)} of the days so far"
+    if allocatable is not None and each.size is not None and each.size.request:
+        count = pluralize(allocatable // each.size.request, "such container")
+        yield f"  by memory {count} fit on a node with {format_bytes(allocatable)} allocatable"
     if found.days_to_limit is not None and found.limit is not None:
         yield f"  at this rate the limit is reached in {found.days_to_limit:.1f} days"
     for note in found.notes:
@@ -130,6 +135,7 @@ def _series_data(each: SizedContainer) -> dict[str, Any]:
         "request": found.request,
         "limit": found.limit,
         "risk": found.risk,
+        "throttled_days": each.throttled_days,
         "slack": found.slack,
         "sure": found.sureness,
         "decided_by": found.decides or None,
