@@ -328,7 +328,9 @@ class TestWhenItReadsCounts:
 class TestWhatItTells:
     @pytest.fixture
     def node(self, folder: Path) -> SteppedNode:
-        bed = SteppedNode(folder, kep_metrics=True, min_share=0.01, numa="allocate")
+        bed = SteppedNode(
+            folder, kep_metrics=True, cadvisor_metrics=True, min_share=0.01, numa="allocate"
+        )
         bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "nonsense"}))
         out = bed.run_pod(a_pod("g1", 100, 100))
         bed.wait(10)

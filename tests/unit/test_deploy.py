@@ -14,7 +14,7 @@ from tests.commands import ROOT
 from tests.eventually import PATIENCE
 from tests.vm.harness.tools import CHECKERS, program
 
-from memqos.agent.metric_catalogue import ALL_METRICS, KEP_METRICS, Metric
+from memqos.agent.metric_catalogue import ALL_METRICS, CADVISOR_METRICS, KEP_METRICS, Metric
 from memqos.serve.exposition import Family, Histogram, MetricSample, exposition, labels
 
 ALERTS: Final = ROOT / "deploy" / "prometheus" / "alerts.yaml"
@@ -118,7 +118,7 @@ def test_every_alert_is_tested_to_fire_and_to_be_silent() -> None:
 
 def test_metrics_are_named_as_prometheus_wants_them() -> None:
     for name, found in ALL_METRICS.items():
-        assert name.startswith("memqos_") or found in KEP_METRICS
+        assert name.startswith("memqos_") or found in (*KEP_METRICS, *CADVISOR_METRICS)
         assert name.endswith("_total") == (found.kind == "counter")
         assert found.help.endswith(".")
 

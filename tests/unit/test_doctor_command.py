@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.commands import memqos
 from tests.fakes.cgroups import FakeKernel
 
 from memqos.cli.doctor import command
@@ -207,3 +208,19 @@ def test_only_the_first_evidence_is_shown_and_the_rest_counted(
     stale = text[text.index("tree/stale") :].partition("\n\n")[0]
     assert stale.count("\n  · ") == 6
     assert "  · … and " in stale
+
+
+def test_reservations_are_recommended_by_what_daemons_use(tmp_path: Path) -> None:
+    node = json.loads((NODES / "systemd.json").read_text())
+    node["cgroups"]["/system.slice/kubelet.service"] = {"memory.current": str(1 << 30)}
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(node))
+    done = memqos("doctor", "--reserved", "--snapshot", str(file))
+    assert done.code == 2
+    assert "kubeReserved: {memory: 1.25Gi}" in done.out
+    assert "/system.slice/kubelet.service" in done.out
+    data = memqos("doctor", "--reserved", "--snapshot", str(file), "-o", "json").data
+    assert data["reserved"][0]["recommended"] == 5 << 28
+    without = memqos("doctor", "--reserved", "--snapshot", str(NODES / "systemd.json"))
+    assert without.code == 1
+    assert "no cgroup beside the pods is known" in without.err

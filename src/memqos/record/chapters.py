@@ -145,6 +145,7 @@ def _limit_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
                 f"{size_of(level.min)} protects all of it up to the limit"
             )
         evidence += _tmpfs_evidence(level)
+        evidence += _left_in_pod_evidence(facts, kill, level)
     limit = kill.limit or (level.max if level else None)
     rule = limit_rule(trapped=trapped)
     return Chapter(
@@ -180,6 +181,21 @@ def _tmpfs_evidence(level: LevelRecord) -> Iterator[str]:
         yield (
             f"{size_of(level.shmem)} of it were files in memory (memory-backed volumes, "
             "/dev/shm): those of a volume outlive the container, so it starts with them again"
+        )
+
+
+def _left_in_pod_evidence(
+    facts: RecordIndex, kill: KillRecord, level: LevelRecord
+) -> Iterator[str]:
+    """A volume's files stay charged to the pod when the cgroup of their writer is removed."""
+    own = {each.cgroup for each in facts.records_of(LifeRecord)}
+    is_pod = any(path.startswith(f"{kill.oom_cgroup}/") for path in own) and bool(kill.oom_cgroup)
+    elsewhere = (kill.usage or 0) - level.current
+    if is_pod and elsewhere >= _MUCH * max(1, kill.usage or 0):
+        yield (
+            f"{size_of(elsewhere)} were charged to the pod and not to this container: to its "
+            "other containers, or to files in memory-backed volumes that an earlier container "
+            "wrote"
         )
 
 

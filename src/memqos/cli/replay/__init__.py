@@ -38,10 +38,10 @@ AREAS: Final = {
     "eviction_thresholds": "pressure",
     "eviction_rank": "pressure",
     "hugepage_eviction": "pressure",
-    "swap": "volumes_and_swap",
-    "memory_volumes": "volumes_and_swap",
-    "pod_os_admission": "kubelet_verdicts",
-    "resize_verdict": "kubelet_verdicts",
+    "swap": "kubelet",
+    "memory_volumes": "kubelet",
+    "pod_os_admission": "kubelet",
+    "resize_verdict": "kubelet",
 }
 
 

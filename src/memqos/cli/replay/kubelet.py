@@ -1,18 +1,20 @@
-"""Replays recorded verdicts of a kubelet: on pods it is to admit, and on resizes."""
+"""Replays recorded answers of a kubelet: admission, resizes, swap, memory-backed volumes."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from memqos.cli.replay.pods import ReplayCase, case_release
+from memqos.cli.replay.pods import ReplayCase, case_release, case_settings
 from memqos.cluster.node_admission import AdmittingNode, admit_pod
 from memqos.cluster.resize_verdict import ResizingNode, resize_admission, resize_verdict
 from memqos.kube.node import Taint
-from memqos.kube.pod import Pod
+from memqos.kube.pod import Container, Pod
 from memqos.kube.qos import qos_class
-from memqos.kube.shape import amounts_of, is_static, shape_of
-from memqos.kube.swap import SwapNode
+from memqos.kube.shape import amounts_of, containers_of, is_critical, is_static, shape_of
+from memqos.kube.swap import SwapNode, container_swap
+from memqos.plan.pod import plan_pod
+from memqos.plan.volumes import memory_volumes, mount_options
 
 _NODE_NAME = "node"
 
@@ -91,3 +93,67 @@ def _admitting_node(node: Mapping[str, Any]) -> AdmittingNode:
             (node.get("features") or {}).get("supplementalGroupsPolicy")
         ),
     )
+
+
+def replay_swap(case: ReplayCase) -> dict[str, Any]:
+    """What each container of a pod may swap."""
+    release, node = case_release(case), case["node"]
+    pod = msgspec.convert(case["pod"], Pod)
+    if added := case.get("ephemeral_containers_added_later"):
+        spec = msgspec.structs.replace(
+            pod.spec, ephemeral_containers=msgspec.convert(added, tuple[Container, ...])
+        )
+        pod = msgspec.structs.replace(pod, spec=spec)
+    shape = shape_of(pod, release)
+    qos = qos_class(shape, release)
+    swap_node = SwapNode(
+        behavior=case["kubelet"]["swap_behavior"],
+        memory_capacity=node["memory_capacity"],
+        swap_capacity=node["swap_capacity"],
+        has_controller=node["swap_controller_available"],
+        cgroup_version=node["cgroup_version"],
+    )
+    is_current = "release" not in case
+    containers = {}
+    plan = plan_pod(shape, case_settings(case), qos)
+    for container, part, planned in zip(
+        containers_of(pod), shape.parts, plan.containers, strict=True
+    ):
+        limit = planned.settings["memory.max"].value
+        bounded = limit if isinstance(limit, int) else 0
+        swap = container_swap(part, qos, swap_node, release, limit=bounded, critical=shape.critical)
+        containers[container.name] = {
+            "memory.swap.max": None if swap.maximum is None else str(swap.maximum),
+            "memory_swap_limit_in_bytes": swap.with_memory,
+            "memory_limit_in_bytes": bounded,
+        } | ({"swap_behavior": swap.behavior} if is_current else {})
+    actual: dict[str, Any] = {"containers": containers, "qos_class": qos}
+    return actual | ({"critical": is_critical(pod)} if is_current else {})
+
+
+def replay_memory_volumes(case: ReplayCase) -> dict[str, Any]:
+    """The size of each memory-backed volume of a pod."""
+    release = case_release(case)
+    pod = msgspec.convert(case["pod"], Pod)
+    shape = shape_of(pod, release)
+    plan = plan_pod(shape, case_settings(case), qos_class(shape, release))
+    volumes = {
+        volume.name: volume
+        for volume in memory_volumes(
+            pod, plan.settings, case["node"]["memory_allocatable"], release
+        )
+    }
+    return {
+        "qos_class": plan.qos,
+        "volumes": {
+            volume.name: (volumes[volume.name].size or 0) if volume.name in volumes else None
+            for volume in pod.spec.volumes or ()
+        },
+        "mount_options": {
+            name: {
+                "noswap_supported": mount_options(volume, release, noswap=True) or None,
+                "noswap_unsupported": mount_options(volume, release, noswap=False) or None,
+            }
+            for name, volume in volumes.items()
+        },
+    }
