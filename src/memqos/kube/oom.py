@@ -9,7 +9,8 @@ import msgspec
 
 from memqos.kube.aggregate import aggregate_requests, has_pod_level_requests
 from memqos.kube.pod import QosClass
-from memqos.kube.resources import MEMORY, Amounts, memory_in
+from memqos.kube.quantity import wrap_int64
+from memqos.kube.resources import MEMORY, Amounts, kubelet_memory
 from memqos.kube.shape import Part, Shape
 from memqos.release import Release, Since
 
@@ -59,7 +60,7 @@ def _with_pod_level_share(
     """What each container gets of the pod-level request, and the floor of sidecars."""
     smallest = None
     if any([part.role == "sidecar" for part in shape.init_containers]):
-        smallest = min([memory_in(part.requests) for part in shape.containers], default=None)
+        smallest = min([kubelet_memory(part.requests) for part in shape.containers], default=None)
     if (
         shape.pod is None
         or not release.is_enabled("PodLevelResources")
@@ -68,7 +69,7 @@ def _with_pod_level_share(
     ):
         return 0, smallest
     claimed = aggregate_requests(shape) if of_containers is None else of_containers
-    left = memory_in(shape.pod.requests) - memory_in(claimed)
+    left = wrap_int64(kubelet_memory(shape.pod.requests) - kubelet_memory(claimed))
     sharing = len(shape.containers) + len(shape.init_containers)
     return max(0, left) // max(1, sharing), smallest
 
@@ -78,7 +79,7 @@ _BURSTABLE: Final = Since({22: _request_alone, 32: _with_pod_level_share})
 
 
 def _burstable(part: Part, share: int, smallest: int | None, capacity: int | None) -> Score:
-    request = memory_in(part.requests)
+    request = kubelet_memory(part.requests)
     floor = smallest if part.role == "sidecar" else None
     if not capacity:
         return Score(None, request, share, floor)
@@ -91,8 +92,10 @@ def burstable_value(request: int, share: int, floor: int | None, capacity: int) 
     if floor is not None:
         weight = max(weight, floor + share)
     # GetContainerOOMScoreAdjust(), kubelet qos/policy.go: above any Guaranteed pod and below every
-    # BestEffort one.
-    value = 1000 - 1000 * weight // capacity
+    # BestEffort one. The product is an int64: that of a request of 8Ei wraps to −1000, which
+    # leaves 999, the score of a pod that requests next to nothing.
+    product = wrap_int64(1000 * weight)
+    value = 1000 - (product // capacity if product >= 0 else -(-product // capacity))
     if value < LOWEST_BURSTABLE:
         return LOWEST_BURSTABLE
     return value - 1 if value == BEST_EFFORT_SCORE else value
