@@ -15,10 +15,10 @@ from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
 from memqos.kernel.machine import LAYOUTS, VersionNumbers
 
-_OLDEST_KERNEL: Final = (5, 9, 0)
+OLDEST_KERNEL: Final = (5, 9, 0)
 """With commit b3ff92916af3 a task past memory.high reclaims more before it sleeps, which ends the
 livelock that kept the feature from beta (KEP-2570, Latest Update)."""
-_OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}
+OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}
 """The first that pass the CRI's unified map on to the cgroup (KEP-2570, version skew)."""
 
 
@@ -64,7 +64,7 @@ def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
             (facts.machine.missing.get("kernel", "no version is known"),),
             "compare uname -r",
         )
-    elif version < _OLDEST_KERNEL:
+    elif version < OLDEST_KERNEL:
         yield Finding(
             MACHINE_KERNEL.id,
             "error",
@@ -78,7 +78,7 @@ def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
 def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
     """An older runtime ignores the values that the kubelet sends, without an error."""
     found = facts.machine.runtime_version
-    oldest = None if found is None else _OLDEST_RUNTIMES.get(found[0].lower())
+    oldest = None if found is None else OLDEST_RUNTIMES.get(found[0].lower())
     if found is None or oldest is None:
         yield Finding(
             MACHINE_RUNTIME.id,

@@ -22,6 +22,7 @@ from memqos.draw.text.findings import findings_data, findings_summary
 from memqos.draw.text.table import table
 from memqos.draw.text.terminal import message_lines, paragraph
 from memqos.errors import InputError
+from memqos.findings.catalogue import POD_OOM_KILLED
 from memqos.settings.settings import Settings
 from memqos.units import format_bytes, pluralize
 
@@ -59,6 +60,7 @@ def audit_text(report: AuditReport) -> list[str]:
         f"{pluralize(audit.pods, 'pod')}{ended if audit.ended else ''} on "
         f"{pluralize(len(audit.nodes), 'node')} in {namespaces} · {settings_title(audit.settings)}",
         *[line for note in report.notes for line in message_lines(note, "note: ")],
+        *_killed_line(report),
         "",
     ]
     if not audit.everywhere:
@@ -67,6 +69,17 @@ def audit_text(report: AuditReport) -> list[str]:
     if report.comparison is not None:
         return [*lines, *_comparison_lines(report.comparison)]
     return [*lines, *_node_lines(report), *_finding_lines(report)]
+
+
+def _killed_line(report: AuditReport) -> list[str]:
+    """The workloads that were killed for lack of memory: nothing else is as urgent."""
+    killed = [each for each in report.findings if each.rule == POD_OOM_KILLED.id]
+    if not killed:
+        return []
+    places = [f"{each.where} ({each.evidence[-1]})" for each in killed[:_SHOWN_PLACES]]
+    more = len(killed) - _SHOWN_PLACES
+    places += [f"{more:,} more"] if more > 0 else []
+    return [f"killed for lack of memory: {', '.join(places)}"]
 
 
 def settings_title(settings: Settings) -> str:
