@@ -312,3 +312,9 @@ class TestPreflight:
             "v1.32.4",
             "v1.36.1",
         ]
+
+
+def test_objects_of_other_kinds_may_have_any_reason_and_message() -> None:
+    other = {"kind": "Widget", "metadata": {"name": "w"}, "status": {"reason": {}, "message": [1]}}
+    result = audit_objects([other, pod("a", status("app", 0) | {"restartCount": None})], SETTINGS)
+    assert (result.faults, result.audit.pods) == ((), 1)

@@ -10,11 +10,11 @@ from memqos.findings.catalogue import POD_EVICTED, POD_EXIT_137, POD_OOM_KILLED,
 from memqos.manifests.dumps.objects import Dumped, DumpedStatus
 
 _OOM_KILLED: Final = "OOMKilled"
-_EVICTED: Final = "Evicted"
+_EVICTED: Final = b'"Evicted"'
 _SIGKILL_EXIT: Final = 137
 """128 + SIGKILL: how a shell, and every container runtime, reports a process that was killed."""
 _MANY_RESTARTS: Final = 5
-_LOW_RESOURCE: Final = re.compile(r"low on resource: ([\w-]+)")
+_LOW_RESOURCE: Final = re.compile(rb"low on resource: ([\w-]+)")
 """nodeLowMessageFmt, kubelet eviction/helpers.go."""
 _RULE_ORDER: Final = (POD_OOM_KILLED.id, POD_EXIT_137.id, POD_RESTARTS.id)
 
@@ -35,9 +35,10 @@ def deaths_of(pod: Dumped) -> PodDeaths | None:
     status = pod.status
     if status is None:
         return None
-    if status.reason == _EVICTED:
-        found = _LOW_RESOURCE.search(status.message or "")
-        return PodDeaths(POD_EVICTED.id, 1, "", f"the node was low on {found[1]}" if found else "")
+    if status.reason and bytes(status.reason) == _EVICTED:
+        found = _LOW_RESOURCE.search(bytes(status.message))
+        what = "" if found is None else f"the node was low on {found[1].decode()}"
+        return PodDeaths(POD_EVICTED.id, 1, "", what)
     worst: PodDeaths | None = None
     for each in status.container_statuses or ():
         if each.restart_count or each.has_failed:
@@ -59,7 +60,7 @@ def _worse(worst: PodDeaths | None, status: DumpedStatus) -> PodDeaths | None:
 def _container_deaths(status: DumpedStatus) -> Iterator[PodDeaths]:
     now = status.state.terminated if status.state is not None else None
     before = status.last_state.terminated if status.last_state is not None else None
-    count = status.restart_count + (now is not None)
+    count = (status.restart_count or 0) + (now is not None)
     for ended in (now, before):
         if ended is None:
             continue

@@ -55,7 +55,7 @@ class DumpedStatus(_Lean, frozen=True, gc=False):
     name: str = ""
     resources: msgspec.Raw = _NOTHING
     allocated_resources: msgspec.Raw = _NOTHING
-    restart_count: int = 0
+    restart_count: int | None = None
     state: DumpedState | None = None
     last_state: DumpedState | None = None
 
@@ -97,8 +97,8 @@ class _Spec(_Lean, frozen=True, gc=False):
 
 class _Status(_Lean, frozen=True, gc=False):
     phase: str | None = None
-    reason: str | None = None
-    message: str | None = None
+    reason: msgspec.Raw = _NOTHING
+    message: msgspec.Raw = _NOTHING
     qos_class: str | None = None
     container_statuses: tuple[DumpedStatus, ...] | None = None
     init_container_statuses: tuple[DumpedStatus, ...] | None = None
