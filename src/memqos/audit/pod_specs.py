@@ -1,5 +1,6 @@
 """The memory values of pods that share a spec: under one release, on nodes of one size."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -16,7 +17,7 @@ from memqos.kube.resources import MEMORY, NO_RESOURCES, Amounts, memory_in, stor
 from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.kube.shape import Shape, containers_of, shape_of, with_shape
 from memqos.kube.validation import container_errors, shape_errors
-from memqos.manifests.dumps.objects import pod_decoder
+from memqos.manifests.dumps.objects import Volume, memory_volumes, pod_decoder
 from memqos.plan.memory_summary import Outline, PodMemory, memory_on_node, outline_of
 from memqos.plan.semantics import is_stored
 from memqos.plan.setting import FileValue
@@ -99,19 +100,17 @@ def spec_outline(text: bytes, settings: Settings) -> SpecOutline:
             hpa_request(pod if is_stored(pod) else with_shape(pod, specified), MEMORY, release),
             UnknownRequest,
         ),
-        tmpfs=_tmpfs_fault(pod, outline.memory.max),
+        tmpfs=_tmpfs_fault(memory_volumes(text), outline.memory.max),
     )
 
 
-def _tmpfs_fault(pod: Pod, limit: FileValue) -> str:
-    """What is wrong with the first memory-backed emptyDir, if anything is."""
+def _tmpfs_fault(volumes: Iterable[Volume], limit: FileValue) -> str:
+    """What is wrong with the first volume in memory, if anything is."""
     # CalculateEmptyDirMemorySize(), pkg/volume/emptydir: without a sizeLimit a tmpfs is as large as
     # the pod's memory limit, or as all the node offers to pods.
-    for volume in pod.spec.volumes or ():
-        found = volume.empty_dir
-        if found is None or found.medium != "Memory":
-            continue
-        size = 0 if found.size_limit is None else storable(whole(milli_of(found.size_limit)))
+    for volume in volumes:
+        size_limit = volume.empty_dir.size_limit if volume.empty_dir is not None else None
+        size = 0 if size_limit is None else storable(whole(milli_of(size_limit)))
         if not size:
             return f"volume {volume.name} has no sizeLimit"
         if isinstance(limit, int) and size > limit:

@@ -97,20 +97,6 @@ class Affinity(_Object, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class EmptyDir(_Object, frozen=True):
-    """`emptyDir` of a volume; medium Memory makes it a tmpfs."""
-
-    medium: str | None = None
-    size_limit: Raw = None
-
-
-class Volume(_Object, frozen=True):
-    """One entry of `spec.volumes`, as far as it takes memory."""
-
-    name: str = ""
-    empty_dir: EmptyDir | None = None
-
-
 class PodResourceClaim(_Object, frozen=True):
     """One entry of `spec.resourceClaims`."""
 
@@ -134,7 +120,6 @@ class PodSpec(_Object, frozen=True, kw_only=True):
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
     affinity: Affinity | None = None
-    volumes: tuple[Volume, ...] | None = None
 
 
 class Running(_Object, frozen=True):

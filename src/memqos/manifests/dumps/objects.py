@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from memqos.kube.pod import Pod, ResourceList
+from memqos.kube.quantity import Raw
 from memqos.kube.shape import CRITICAL_PRIORITY, NODE_CRITICAL
 
 NO_NAMESPACE: Final = "default"
@@ -178,6 +179,38 @@ class Dumped(_Lean, frozen=True, gc=False):
         return spec.priority >= CRITICAL_PRIORITY
 
 
+class EmptyDir(_Lean, frozen=True, gc=False):
+    """`emptyDir` of a volume; medium Memory makes it a tmpfs."""
+
+    medium: str | None = None
+    size_limit: Raw = None
+
+
+class Volume(_Lean, frozen=True, gc=False):
+    """One entry of `spec.volumes`, as far as it takes memory."""
+
+    name: str = ""
+    empty_dir: EmptyDir | None = None
+
+
+class _SpecOfVolumes(_Lean, frozen=True, gc=False):
+    volumes: tuple[Volume, ...] | None = None
+
+
+class _PodOfVolumes(_Lean, frozen=True, gc=False):
+    spec: _SpecOfVolumes = _SpecOfVolumes()
+
+
+def memory_volumes(abridged: bytes) -> list[Volume]:
+    """The volumes in memory of an abridged pod."""
+    if _TMPFS not in abridged:
+        return []
+    # Not in Pod, which snapshots are made of: what a pod mounts stays on its node.
+    found = _volumes_decoder.decode(abridged).spec.volumes or ()
+    return [each for each in found if each.empty_dir and each.empty_dir.medium == "Memory"]
+
+
+_volumes_decoder: Final = msgspec.json.Decoder(_PodOfVolumes)
 objects_decoder: Final = msgspec.json.Decoder(list[Dumped])
 object_decoder: Final = msgspec.json.Decoder(Dumped)
 pod_decoder: Final = msgspec.json.Decoder(Pod)
