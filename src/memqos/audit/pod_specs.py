@@ -106,7 +106,7 @@ def spec_outline(text: bytes, settings: Settings) -> SpecOutline:
 
 def _tmpfs_fault(volumes: Iterable[Volume], limit: FileValue) -> str:
     """What is wrong with the first volume in memory, if anything is."""
-    # CalculateEmptyDirMemorySize(), pkg/volume/emptydir: without a sizeLimit a tmpfs is as large as
+    # calculateEmptyDirMemorySize(), pkg/volume/emptydir: without a sizeLimit a tmpfs is as large as
     # the pod's memory limit, or as all the node offers to pods.
     for volume in volumes:
         size_limit = volume.empty_dir.size_limit if volume.empty_dir is not None else None

@@ -28,7 +28,7 @@ _FIRST_V2_IMAGES: Final[Mapping[str, tuple[int, int]]] = {
     "Amazon Linux": (2023, 0),
 }
 """The first release of a distribution that boots with cgroup v2 unless told otherwise:
-kubernetes.io, About cgroup v2."""
+kubernetes.io, About cgroup v2. Amazon Linux is not in that list: version 2 has cgroup v1."""
 
 
 class NodeSystem(msgspec.Struct, frozen=True, kw_only=True):
