@@ -153,8 +153,8 @@ class Dumped(_Lean, frozen=True, gc=False):
         prefix = self.metadata.generate_name
         if prefix is None:
             return self.metadata.name or "?"
-        # getJobName(), pkg/controller/cronjob/utils.go: a Job has the minute of its run in its
-        # name, before 1.21 the second.
+        # getJobName(), pkg/controller/cronjob/cronjob_controllerv2.go: a Job has the minute of its
+        # run in its name, in older releases the second.
         if prefix[-9:-1].isdigit() and _JOB in bytes(self.metadata.owner_references):
             return prefix[:-1].rstrip("0123456789")
         return prefix
