@@ -271,7 +271,7 @@ class TestMemqossOwnAllocation:
         ("config", "words"),
         [
             ({"reservedMemory": [{"numaNode": 7, "limits": {"memory": "1Gi"}}]}, "no node 7"),
-            ({"topologyManagerPolicyOptions": {"prefer-far-ones": "true"}}, "no option"),
+            ({"topologyManagerPolicyOptions": {"prefer-far-ones": "true"}}, "no such option"),
         ],
     )
     def test_says_what_keeps_it_from_choosing(self, config: Json, words: str) -> None:

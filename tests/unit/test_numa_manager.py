@@ -397,3 +397,70 @@ def test_an_admission_on_34_nodes_takes_few_steps(
     assert len(steps) < 1_000
     assert isinstance(outcomes[0], AdmittedPod)
     assert isinstance(outcomes[-1], RefusedPod)
+
+
+class TestSequences:
+    """Over several steps, as the kubelet's own managers (cm/memorymanager/policy_static.go)."""
+
+    def test_a_pool_admitted_again_after_a_restart_is_taken_twice_and_ends_the_next_start(
+        self,
+    ) -> None:
+        """AllocatePod() does not look for an earlier pool; validateState() then compares."""
+        given = settings(5, 8, scope="pod", gates=POOLS, as_kubelet=True)
+        whole_pod = named("a", box(), resources=stanza("2Gi", "2Gi", cpu=("2", "2")))
+        manager = start_manager(given)
+        assert isinstance(manager, Manager)
+        manager = admitted(manager, whole_pod)
+        assert free(manager) == [2, 8]
+        again = manager.restart(given)
+        assert isinstance(again, Manager)
+        assert again.state == manager.state
+        twice = admitted(again, whole_pod)
+        assert sum(free(twice)) == sum(free(manager)) - 2
+        verdict = twice.restart(given)
+        assert isinstance(verdict, StartRefused)
+        assert verdict.kind == "machine_state_mismatch"
+
+    def test_memqos_itself_takes_a_pool_once(self) -> None:
+        given = settings(5, 8, scope="pod", gates=POOLS)
+        whole_pod = named("a", box(), resources=stanza("2Gi", "2Gi", cpu=("2", "2")))
+        manager = admitted(kubelet(5, 8, scope="pod", gates=POOLS), whole_pod)
+        again = manager.restart(given)
+        assert isinstance(again, Manager)
+        assert free(admitted(again, whole_pod)) == free(manager)
+
+    def test_an_init_container_across_nodes_leaves_its_group_to_the_next(self) -> None:
+        """getPodReusableMemory() goes by the mask; the block shrinks and still counts."""
+        manager = admitted(kubelet(5, 4), named("a", full("3Gi"), init=[full("7Gi")]))
+        state = manager.state
+        assert free(manager) == [0, 1]
+        assert state.container_nodes("a", "i0") == state.container_nodes("a", "c0") == (0, 1)
+        blocks = [state.blocks("a", name) or () for name in ("i0", "c0")]
+        assert [[block.size // GI for block in each] for each in blocks] == [[4], [3]]
+        assert [node.assignments for node in state.nodes.values()] == [2, 2]
+        started = manager.start_container("a", "c0")
+        assert free(started) == [4, 1]
+        assert [node.cells for node in started.state.nodes.values()] == [(0, 1), (0, 1)]
+
+    @pytest.mark.parametrize(
+        ("size", "kind"),
+        [("1Gi", "machine_state_mismatch"), ("6Gi", "assignment_numa_node_not_found")],
+    )
+    def test_a_node_removed_at_restart_keeps_the_kubelet_from_starting(
+        self, size: str, kind: str
+    ) -> None:
+        """validateState(): an assignment to it is found first, else the node map differs."""
+        manager = admitted(kubelet(5, 8), named("a", full(size)))
+        verdict = manager.restart(settings(5))
+        assert isinstance(verdict, StartRefused)
+        assert verdict.kind == kind
+
+    def test_of_two_faults_the_lower_node_decides(self) -> None:
+        """updateExpectedMachineState() goes node by node, and at each for node, then resource."""
+        manager = admitted(kubelet(5, 8, pages=1), named("a", full("10Gi", "2Gi")))
+        without_pages = msgspec.structs.replace(settings(5), machine=(NumaMemory(0, 5 * GI, {}),))
+        nodes = {block.type: block.nodes for block in manager.state.blocks("a", "c0") or ()}
+        assert nodes == {"memory": (0, 1), HUGE: (0, 1)}
+        verdict = manager.restart(without_pages)
+        assert isinstance(verdict, StartRefused)
+        assert verdict.kind == "assignment_resource_not_found"

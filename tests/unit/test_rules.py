@@ -13,18 +13,18 @@ from memqos.findings.catalogue import AUDIT_RULES, DOCTOR_RULES, RULES_BY_ID
 from memqos.plan.rules import RULES
 
 LISTED = """
-    pod/invalid pod/node-refuses pod/downgrade
-    pod/throttled pod/no-request pod/above-request pod/idle-request pod/high-limit
-    pod/no-limit pod/pod-level node/overcommitted node/hard-protection node/lost-low node/unasked
-    node/full node/limits node/swap namespace/no-limit-range namespace/quota machine/cgroup-v2
-    machine/kernel
-    machine/runtime machine/nri machine/swap machine/zram machine/thrashing machine/psi
-    machine/recursive-protection tree/memory-controller tree/driver
-    tree/memory-min tree/stale agent/unmanaged agent/left-alone agent/manages
-    agent/pending tree/differs throttling/livelock throttling/unreclaimable throttling/now
-    throttling/before protection/lost-min protection/lost-low protection/unasked-min
-    protection/unasked-low protection/unknown plan/refused plan/terms plan/pods plan/unresolved
-    plan/unnamed numa/pod-level
+    pod/oom-killed pod/invalid pod/node-refuses pod/downgrade pod/exit-137 pod/evicted pod/tmpfs
+    pod/hpa pod/throttled pod/no-request pod/above-request pod/idle-request pod/high-limit
+    pod/no-limit pod/pod-level pod/restarts node/kernel node/runtime node/cgroup-v1 node/skew
+    node/os node/overcommitted node/hard-protection node/lost-low node/unasked node/full
+    node/limits node/swap namespace/no-limit-range namespace/quota machine/cgroup-v2
+    machine/kernel machine/runtime machine/nri machine/swap machine/zram machine/thrashing
+    machine/psi machine/recursive-protection tree/memory-controller tree/driver tree/memory-min
+    tree/stale agent/unmanaged agent/left-alone agent/manages agent/pending tree/differs
+    throttling/livelock throttling/unreclaimable throttling/now throttling/before
+    protection/lost-min protection/lost-low protection/unasked-min protection/unasked-low
+    protection/unknown plan/refused plan/terms plan/pods plan/unresolved plan/unnamed
+    numa/pod-level
 """.split()  # noqa: SIM905
 SOURCES = sorted((ROOT / "src" / "memqos").rglob("*.py"))
 IDS = {*RULES, *RULES_BY_ID}

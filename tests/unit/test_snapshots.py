@@ -208,7 +208,7 @@ def pod_with_secrets() -> dict[str, Any]:
         "livenessProbe": {"exec": {"command": [SECRET]}},
         "volumeMounts": [{"name": SECRET, "mountPath": SECRET}],
         "securityContext": {"seLinuxOptions": {"user": SECRET}},
-        "resources": {"requests": {"memory": "1Gi"}},
+        "resources": {"requests": {"memory": "1Gi"}, "claims": [{"name": SECRET}]},
     }
     status = {
         "name": "c",
@@ -217,6 +217,7 @@ def pod_with_secrets() -> dict[str, Any]:
         "containerID": "containerd://abc",
         "state": {"running": {"startedAt": SECRET}, "terminated": {"message": SECRET}},
         "lastState": {"terminated": {"message": SECRET}},
+        "resources": {"requests": {"memory": "1Gi"}, "claims": [{"name": SECRET}]},
     }
     return {
         "metadata": {
@@ -237,6 +238,7 @@ def pod_with_secrets() -> dict[str, Any]:
             "containers": [container],
             "initContainers": [{**container, "name": "i"}],
             "ephemeralContainers": [{**container, "name": "e"}],
+            "resourceClaims": [{"name": SECRET, "resourceClaimName": SECRET}],
             "volumes": [{"name": SECRET, "hostPath": {"path": SECRET}}],
             "imagePullSecrets": [{"name": SECRET}],
             "hostAliases": [{"hostnames": [SECRET]}],

@@ -11,10 +11,10 @@ warning pod/no-request default/web
 warning namespace/no-limit-range default
 info pod/no-limit default/web
 
-`census` has all that was read, `pod_specs` the values of pods with equal resources, `node_memory`
-the memory of nodes. `pod_counter` adds pods up to `totals`, of which `cluster_audit` makes an audit
-of every node and namespace. `rules` has the findings, `comparison` what differs between two audits,
-`report` what outputs show.
+`census` has all that was read, `deaths` how containers ended, `pod_specs` the values of pods with
+equal resources, `node_memory` the memory of nodes, `preflight` their software. `pod_counter` adds
+pods up to `totals`, of which `cluster_audit` makes an audit of every node and namespace. `rules`
+has the findings, `comparison` what differs between two audits, `report` what outputs show.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +33,7 @@ from memqos.audit.census import (
 from memqos.audit.cluster_audit import Audit, audit_totals
 from memqos.audit.node_memory import NodeMemory, NodeMemoryEstimator
 from memqos.audit.pod_counter import CountRequest, count_pods
+from memqos.audit.preflight import node_system
 from memqos.audit.rules import judge_cluster, select_rules
 from memqos.audit.totals import ClusterTotals
 from memqos.errors import InputError
@@ -114,10 +115,12 @@ def audit_cluster(
     before: Settings | None = None,
     with_rows: bool = False,
     downgrade: Release | None = None,
+    server: Release | None = None,
 ) -> AuditResult:
     """Audit what was read: `count` adds up the pods, in this process or in several.
 
-    `before`, `with_rows` and `downgrade` are those of a `CountRequest`.
+    `before`, `with_rows` and `downgrade` are those of a `CountRequest`; `server` is the API
+    server's release.
     """
     nodes: dict[str, NodeMemory] = {}
     faults: list[InputError] = []
@@ -136,7 +139,16 @@ def audit_cluster(
             downgrade=downgrade,
         )
     )
-    audit, more = audit_totals(totals, settings, nodes, objects.limit_ranges, objects.quotas)
+    audit, more = audit_totals(
+        totals,
+        settings,
+        nodes,
+        objects.limit_ranges,
+        objects.quotas,
+        systems={name: node_system(node) for name, node in objects.nodes.items()},
+        autoscalers=objects.autoscalers,
+        server=None if server is None else server.minor,
+    )
     return AuditResult(
         audit=audit,
         findings=judge_cluster(audit, rules),

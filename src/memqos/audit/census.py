@@ -5,6 +5,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from memqos.audit.deaths import PodDeaths, deaths_of
+from memqos.cluster.autoscaling import HorizontalPodAutoscaler
 from memqos.cluster.limit_range import LimitRange
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
@@ -32,7 +34,7 @@ class MeasuredUsage(msgspec.Struct, frozen=True):
     samples: int = 1
 
 
-ClusterObject = Node | LimitRange | ResourceQuota
+ClusterObject = Node | LimitRange | ResourceQuota | HorizontalPodAutoscaler
 
 
 class NumberedObject(NamedTuple):
@@ -52,6 +54,7 @@ class ClusterObjects(NamedTuple):
     quotas: list[ResourceQuota]
     usage: dict[str, MeasuredUsage]
     skipped_kinds: Counter[str]
+    autoscalers: list[HorizontalPodAutoscaler]
 
 
 def collect_objects(
@@ -59,7 +62,7 @@ def collect_objects(
 ) -> ClusterObjects:
     """All objects but pods, of any process, in the order of the dump: the first node of a name."""
     nodes: dict[str, Node] = {}
-    found = ClusterObjects(nodes, [], [], usage, Counter())
+    found = ClusterObjects(nodes, [], [], usage, Counter(), [])
     for _, kind, each in sorted(numbered, key=lambda item: item.number):
         if isinstance(each, Node):
             nodes.setdefault(each.metadata.name or "?", each)
@@ -67,6 +70,8 @@ def collect_objects(
             found.limit_ranges.append(each)
         elif isinstance(each, ResourceQuota):
             found.quotas.append(each)
+        elif isinstance(each, HorizontalPodAutoscaler):
+            found.autoscalers.append(each)
         else:
             found.skipped_kinds[kind] += 1
     return found
@@ -100,6 +105,7 @@ _TYPES: Final[dict[str, type[ClusterObject]]] = {
     "Node": Node,
     "LimitRange": LimitRange,
     "ResourceQuota": ResourceQuota,
+    "HorizontalPodAutoscaler": HorizontalPodAutoscaler,
 }
 
 
@@ -145,6 +151,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     containers: tuple[str, ...]
     priority: int
     flags: int
+    deaths: PodDeaths | None = None
 
 
 class BlockResult(NamedTuple):
@@ -249,8 +256,8 @@ class Census:
             flags |= ENDED_FLAG
         namespace = metadata.namespace or NO_NAMESPACE
         name = metadata.name or "?"
-        workload = metadata.generate_name or name
-        if workload is not name:
+        workload = pod.workload
+        if workload is not metadata.name:
             workload = shared.setdefault(workload, workload)  # type: ignore[assignment]
         node = (spec.node_name if spec is not None else None) or ""
         self.rows[number, index] = PodRow(
@@ -262,6 +269,7 @@ class Census:
             containers=shared.setdefault(names, names),  # type: ignore[arg-type]
             priority=(spec.priority if spec is not None else None) or 0,
             flags=flags,
+            deaths=deaths_of(pod),
         )
 
     def _add_other(self, number: int, kind: str, each: ClusterObject | UsageSample | None) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from memqos.audit.node_memory import NodeMemory
+from memqos.audit.preflight import NodeSystem
 from memqos.audit.totals import (
     NO_UNREQUESTED_PROTECTION,
     ClusterTotals,
@@ -17,6 +18,7 @@ from memqos.audit.totals import (
     setting_bytes,
     unrequested_protection,
 )
+from memqos.cluster.autoscaling import HorizontalPodAutoscaler
 from memqos.cluster.limit_range import LimitRange, complete_limit_range, limit_range_amounts
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
@@ -77,6 +79,7 @@ class NodeAudit(msgspec.Struct, frozen=True, kw_only=True):
     )
     evicted_first: tuple[EvictionCandidate, ...] = ()
     killed_first: tuple[KillCandidate, ...] = ()
+    system: NodeSystem | None = None
 
     def share(self, amount: int) -> float | None:
         """An amount as a share of what all its pods may use; None where that is not known."""
@@ -121,6 +124,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     ended: int
     measured: int
     """Pods whose usage is known."""
+    autoscalers: tuple[HorizontalPodAutoscaler, ...] = ()
+    server: int | None = None
+    """The minor version of the API server, where it is known."""
 
     @property
     def everywhere(self) -> tuple[NodeAudit, ...]:
@@ -145,15 +151,22 @@ def audit_totals(
     nodes: Mapping[str, NodeMemory],
     limit_ranges: Iterable[LimitRange],
     quotas: Iterable[ResourceQuota],
+    *,
+    systems: Mapping[str, NodeSystem | None] | None = None,
+    autoscalers: Iterable[HorizontalPodAutoscaler] = (),
+    server: int | None = None,
 ) -> tuple[Audit, list[InputError]]:
     """The audit, and what is wrong with limit ranges and quotas."""
+    systems = systems or {}
     faults: list[InputError] = []
     bound = totals.nodes
     names = sorted({*nodes, *bound} - {""})
     audit = Audit(
         settings=settings,
         nodes=tuple(
-            _audit_node(name, bound.get(name, NodeTotals()), nodes.get(name), settings)
+            _audit_node(
+                name, bound.get(name, NodeTotals()), nodes.get(name), settings, systems.get(name)
+            )
             for name in names
         ),
         unscheduled=_audit_node("", bound[""], None, settings) if "" in bound else None,
@@ -161,12 +174,18 @@ def audit_totals(
         workloads=tuple(sorted(totals.workloads.items(), key=lambda group: group[0])),
         ended=totals.ended,
         measured=totals.measured,
+        autoscalers=tuple(autoscalers),
+        server=server,
     )
     return audit, faults
 
 
 def _audit_node(
-    name: str, totals: NodeTotals, memory: NodeMemory | None, settings: Settings
+    name: str,
+    totals: NodeTotals,
+    memory: NodeMemory | None,
+    settings: Settings,
+    system: NodeSystem | None = None,
 ) -> NodeAudit:
     demand = ClassDemand(totals.guaranteed_request, totals.burstable_request)
     levels = plan_levels(demand, settings)
@@ -202,6 +221,7 @@ def _audit_node(
         killed_first=tuple(
             KillCandidate(str(container), int(score)) for _, score, container in totals.killed_first
         ),
+        system=system,
     )
 
 

@@ -13,6 +13,7 @@ from memqos.audit.census import (
     MeasuredUsage,
     PodRow,
 )
+from memqos.audit.deaths import PodDeaths
 from memqos.audit.node_memory import NodeMemory
 from memqos.audit.pod_rows import PodRowEncoder
 from memqos.audit.pod_specs import NodeSizeSpecs, SpecCache, SpecMemory
@@ -41,19 +42,23 @@ from memqos.findings.catalogue import (
     POD_ABOVE_REQUEST,
     POD_DOWNGRADE,
     POD_HIGH_LIMIT,
+    POD_HPA,
     POD_IDLE_REQUEST,
     POD_INVALID,
     POD_NO_LIMIT,
     POD_NO_REQUEST,
     POD_NODE_REFUSES,
+    POD_OOM_KILLED,
     POD_POD_LEVEL,
     POD_THROTTLED,
+    POD_TMPFS,
 )
 from memqos.kube.aggregate import has_pod_level
 from memqos.kube.pod import Pod, QosClass
 from memqos.kube.shape import shape_of
 from memqos.release import Release
 from memqos.settings.settings import Settings
+from memqos.units import format_bytes
 
 _LARGE_AMOUNT: Final = 256 << 20
 """Bytes: a smaller excess of a request or limit is not reported."""
@@ -106,6 +111,8 @@ def count_pods(census: Census, request: CountRequest) -> ClusterTotals:
                 found.matched.add(name)
         if each.flags & ENDED_FLAG:
             found.ended += 1
+            if each.deaths is not None:
+                _add_deaths(found.workloads, each, each.deaths, None)
             continue
         memory = counter.memory_of(each)
         if not isinstance(memory, SpecMemory):
@@ -154,7 +161,9 @@ class _PodCounter:
             namespace = found.namespaces[each.namespace] = NamespaceTotals()
         _add_pod(node, namespace, memory)
         spec = memory.spec
-        if spec.errors or spec.unrequesting or spec.unlimited:
+        if each.deaths is not None:
+            _add_deaths(found.workloads, each, each.deaths, memory)
+        if spec.errors or spec.unrequesting or spec.unlimited or spec.tmpfs or not spec.autoscaled:
             _add_spec_findings(found.workloads, namespace, each, memory)
         if spec.judged_by_nodes is not None:
             self._add_admission_findings(each, spec.judged_by_nodes)
@@ -247,6 +256,42 @@ def _add_spec_findings(
     if spec.unlimited:
         namespace.unlimited += 1
         _add_finding(groups, POD_NO_LIMIT.id, each, 0, _container_list(each, spec.unlimited))
+    if spec.tmpfs:
+        _add_finding(groups, POD_TMPFS.id, each, 0, spec.tmpfs)
+    if not spec.autoscaled:
+        _add_finding(groups, POD_HPA.id, each, 0, _container_list(each, spec.unrequesting))
+
+
+def _add_deaths(
+    groups: dict[FindingKey, WorkloadTotals],
+    each: PodRow,
+    deaths: PodDeaths,
+    memory: SpecMemory | None,
+) -> None:
+    detail = _describe_deaths(deaths, memory, each.containers)
+    _add_finding(groups, deaths.rule, each, deaths.count, detail)
+
+
+def _describe_deaths(
+    deaths: PodDeaths, memory: SpecMemory | None, containers: tuple[str, ...]
+) -> str:
+    """The last death and its likely cause; `memory` is None for a pod that has ended."""
+    last = f"{deaths.container}: {deaths.last}" if deaths.container else deaths.last
+    cause = None
+    if deaths.rule == POD_OOM_KILLED.id and memory is not None:
+        cause = _likely_cause(deaths.container, memory, containers)
+    return last if cause is None else f"{last}, {cause}"
+
+
+def _likely_cause(container: str, memory: SpecMemory, containers: tuple[str, ...]) -> str | None:
+    if container not in containers:
+        return None
+    limit = memory.summary.containers[containers.index(container)].limit
+    if limit:
+        return f"likely at its limit of {format_bytes(limit)}"
+    if isinstance(memory.summary.max, int):
+        return f"likely at the pod's limit of {format_bytes(memory.summary.max)}"
+    return "likely as the node ran out of memory: it has no limit"
 
 
 def _add_usage_findings(

@@ -1,25 +1,29 @@
 """The memory values of pods that share a spec: under one release, on nodes of one size."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from memqos.cluster.autoscaling import UnknownRequest, hpa_request
 from memqos.cluster.charged import request_charge
 from memqos.cluster.eviction_order import memory_request
 from memqos.errors import InputError
 from memqos.kube.aggregate import has_pod_level
 from memqos.kube.defaulting import apply_defaults
-from memqos.kube.pod import Pod, ResourceRequirements
+from memqos.kube.pod import Pod, ResourceRequirements, Volume, is_memory_backed
 from memqos.kube.qos import qos_class
-from memqos.kube.resources import MEMORY, NO_RESOURCES, Amounts, memory_in
+from memqos.kube.quantity import milli_of, whole
+from memqos.kube.resources import MEMORY, NO_RESOURCES, Amounts, memory_in, storable
 from memqos.kube.resources_in_use import with_resources_in_use
-from memqos.kube.shape import Shape, containers_of, shape_of
+from memqos.kube.shape import Shape, containers_of, shape_of, with_shape
 from memqos.kube.validation import container_errors, shape_errors
 from memqos.manifests.dumps.objects import pod_decoder
 from memqos.plan.memory_summary import Outline, PodMemory, memory_on_node, outline_of
 from memqos.plan.semantics import is_stored
 from memqos.plan.setting import FileValue
 from memqos.settings.settings import Settings
+from memqos.units import format_bytes
 
 _LONG_RUNNING_ROLES: Final = frozenset({"regular", "sidecar"})
 """Containers that run as long as their pod does."""
@@ -41,6 +45,10 @@ class SpecOutline(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Long-running containers without a memory limit, by number, unless the pod has one."""
     judged_by_nodes: Pod | None
     """The pod, where it sets something that a kubelet may refuse: pod-level resources, or an OS."""
+    autoscaled: bool
+    """Whether a horizontal autoscaler can compute a share of the memory request."""
+    tmpfs: str
+    """What is wrong with a volume in memory; empty where nothing is."""
 
 
 class SpecMemory(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -94,7 +102,29 @@ def spec_outline(text: bytes, settings: Settings) -> SpecOutline:
         judged_by_nodes=pod
         if pod.spec.os is not None or has_pod_level(specified, release)
         else None,
+        autoscaled=not isinstance(
+            hpa_request(pod if is_stored(pod) else with_shape(pod, specified), MEMORY, release),
+            UnknownRequest,
+        ),
+        tmpfs=_tmpfs_fault(filter(is_memory_backed, pod.spec.volumes or ()), outline.memory.max),
     )
+
+
+def _tmpfs_fault(volumes: Iterable[Volume], limit: FileValue) -> str:
+    """What is wrong with the first volume in memory, if anything is."""
+    # calculateEmptyDirMemorySize(), pkg/volume/emptydir: without a sizeLimit a tmpfs is as large as
+    # the pod's memory limit, or as all the node offers to pods.
+    for volume in volumes:
+        size_limit = volume.empty_dir.size_limit if volume.empty_dir is not None else None
+        size = 0 if size_limit is None else storable(whole(milli_of(size_limit)))
+        if not size:
+            return f"volume {volume.name} has no sizeLimit"
+        if isinstance(limit, int) and size > limit:
+            return (
+                f"sizeLimit of volume {volume.name} is {format_bytes(size)}, the pod's limit "
+                f"{format_bytes(limit)}"
+            )
+    return ""
 
 
 def spec_memory(spec: SpecOutline, settings: Settings) -> SpecMemory:

@@ -1,31 +1,48 @@
 """The findings about a cluster: the rules of its nodes and namespaces, and their order."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
 
 from memqos.audit.cluster_audit import Audit, NamespaceAudit, NodeAudit
+from memqos.audit.preflight import (
+    image_with_cgroup_v1,
+    kubelet_skew,
+    newest_minor,
+    old_kernel,
+    old_runtime,
+)
 from memqos.audit.totals import UnrequestedProtection, WorkloadTotals
 from memqos.findings.catalogue import (
     AUDIT_RULES,
     HARD_PROTECTION_SHARE,
     NAMESPACE_NO_LIMIT_RANGE,
     NAMESPACE_QUOTA,
+    NODE_CGROUP_V1,
     NODE_FULL,
     NODE_HARD_PROTECTION,
+    NODE_KERNEL,
     NODE_LIMITS,
     NODE_LOST_LOW,
+    NODE_OS,
     NODE_OVERCOMMITTED,
+    NODE_RUNTIME,
+    NODE_SKEW,
     NODE_SWAP,
     NODE_UNASKED,
     POD_ABOVE_REQUEST,
+    POD_EXIT_137,
     POD_HIGH_LIMIT,
+    POD_HPA,
     POD_IDLE_REQUEST,
+    POD_OOM_KILLED,
     POD_POD_LEVEL,
+    POD_RESTARTS,
     POD_THROTTLED,
     RULES_BY_ID,
 )
 from memqos.findings.finding import SEVERITIES_WORST_FIRST, Finding, Severity
-from memqos.units import format_bytes
+from memqos.kube.resources import MEMORY
+from memqos.units import format_bytes, pluralize
 
 _FULL_NODE_SHARE: Final = 0.95
 """Of what a node offers to pods, in use."""
@@ -46,17 +63,29 @@ _AMOUNT_WORDS: Final = {
 }
 
 
+_COUNT_WORDS: Final = {
+    POD_OOM_KILLED.id: "death",
+    POD_EXIT_137.id: "death",
+    POD_RESTARTS.id: "restart",
+}
+
+
 def judge_cluster(audit: Audit, rules: Iterable[str]) -> tuple[Finding, ...]:
     """What these rules find, the worst first, and of one rule what matters most."""
     selected = set(rules)
     found: list[tuple[int, Finding]] = []
+    scaled = _autoscaled_workloads(audit)
     for (rule, namespace, workload), group in audit.workloads:
+        if rule == POD_HPA.id and not _is_autoscaled(namespace, workload, scaled):
+            continue
         if rule in selected:
             found.append(
                 (group.amount or group.pods, _workload_finding(rule, namespace, workload, group))
             )
+    newest = newest_minor(node.system for node in audit.nodes)
     for node in audit.nodes:
-        found += [pair for pair in _node_findings(node) if pair[1].rule in selected]
+        pairs = [*_system_findings(node, newest, audit.server), *_node_findings(node)]
+        found += [pair for pair in pairs if pair[1].rule in selected]
     found += [pair for pair in _check_unequal_swap(audit.nodes) if pair[1].rule in selected]
     for each in audit.namespaces:
         found += [pair for pair in _namespace_findings(each) if pair[1].rule in selected]
@@ -90,6 +119,9 @@ def _workload_finding(rule: str, namespace: str, workload: str, group: WorkloadT
     evidence = [f"{group.pods} pods, such as {name}" if group.pods > 1 else "one pod"]
     if group.detail:
         evidence[0] += f": {group.detail}"
+    if rule in _COUNT_WORDS:
+        most = f", at most {amount} in one pod" if group.pods > 1 and amount > 1 else ""
+        evidence.append(f"{pluralize(group.amount, _COUNT_WORDS[rule])}{most}")
     if rule in _AMOUNT_WORDS:
         most = f", at most {format_bytes(amount)} in one" if group.pods > 1 else ""
         evidence.append(f"{format_bytes(group.amount)} {_AMOUNT_WORDS[rule]}{most}")
@@ -116,6 +148,44 @@ _NAMED_NODES: Final = 3
 def _few(names: list[str]) -> str:
     more = len(names) - _NAMED_NODES
     return ", ".join(names[:_NAMED_NODES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _autoscaled_workloads(audit: Audit) -> dict[tuple[str, str], str]:
+    """By namespace and name: what autoscalers scale by the share of requested memory in use."""
+    return {
+        (each.metadata.namespace or "default", each.spec.scale_target_ref.name): each.metadata.name
+        or "?"
+        for each in audit.autoscalers
+        if each.divides_by(MEMORY)
+    }
+
+
+def _is_autoscaled(namespace: str, workload: str, scaled: Container[tuple[str, str]]) -> bool:
+    """Whether pods of this prefix are those of a Deployment or StatefulSet that is scaled."""
+    name = workload.removesuffix("-")
+    return (namespace, name) in scaled or (namespace, name.rpartition("-")[0]) in scaled
+
+
+def _system_findings(
+    node: NodeAudit, newest: int, server: int | None
+) -> Iterator[tuple[int, Finding]]:
+    system = node.system
+    if system is None:
+        return
+    if not system.is_linux:
+        yield 0, _finding(NODE_OS.id, node.name, (f"operating system {system.os}",))
+    for rule, found in (
+        (NODE_KERNEL.id, old_kernel(system)),
+        (NODE_RUNTIME.id, old_runtime(system)),
+        (NODE_CGROUP_V1.id, image_with_cgroup_v1(system)),
+    ):
+        if found is not None:
+            yield node.pods, _finding(rule, node.name, (found, pluralize(node.pods, "pod")))
+    skew = kubelet_skew(system, newest, server)
+    if skew is not None:
+        evidence = (skew.text, pluralize(node.pods, "pod"))
+        severity: Severity = "info" if skew.is_supported else "warning"
+        yield node.pods, _finding(NODE_SKEW.id, node.name, evidence, severity)
 
 
 def _check_overcommit(node: NodeAudit) -> Iterator[tuple[int, Finding]]:

@@ -20,7 +20,7 @@ from memqos.cli.settings import (
     with_cluster_defaults,
 )
 from memqos.draw.text.audit import settings_title
-from memqos.errors import InputError, UnsupportedRelease
+from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.census_reader import CensusReader
 from memqos.host.dumps import DumpSource, dump_of
 from memqos.release import Release
@@ -69,6 +69,7 @@ def run_audit(
             census.add_fault(fault)
         objects = census.cluster_objects()
         resolved = _resolve_audit_settings(options, objects, census, live if is_live else None)
+        server = _server_release(live) if is_live else None
         here = _audit_with(
             census,
             objects,
@@ -76,6 +77,7 @@ def run_audit(
             rules,
             with_pods=request.with_pods,
             downgrade=request.downgrade,
+            server=server,
         )
         notes += _add_late_faults(census, objects, here, usage | objects.usage, is_live=is_live)
         compared = None
@@ -153,6 +155,7 @@ def _audit_with(
     with_pods: bool = False,
     downgrade: Release | None = None,
     compared_with: Settings | None = None,
+    server: Release | None = None,
 ) -> AuditResult:
     result = audit_cluster(
         objects,
@@ -163,11 +166,23 @@ def _audit_with(
         before=compared_with,
         with_rows=with_pods,
         downgrade=downgrade,
+        server=server,
     )
     if compared_with is None:
         for fault in result.faults:
             census.add_fault(fault)
     return result
+
+
+def _server_release(live: LiveCluster) -> Release | None:
+    """The API server's release; None where it does not say, or says one that memqos does not know.
+
+    Only the skew of kubelets depends on it.
+    """
+    try:
+        return Release.of(live.server_version())
+    except MemqosError:
+        return None
 
 
 def _resolve_audit_settings(

@@ -27,6 +27,7 @@ from memqos.cluster.node_admission import (
 )
 from memqos.draw.text.pod import PodExplanation, settings_line
 from memqos.errors import InputError
+from memqos.kube.aggregate import aggregate_limits, aggregate_requests
 from memqos.kube.node import WINDOWS
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import MAX_INT64
@@ -173,7 +174,9 @@ def _drop_notes(written: Shape, shape: Shape, release: Release) -> Iterator[str]
 
 def _overflow_notes(shape: Shape) -> Iterator[str]:
     stanzas: list[Part | Resources] = [*shape.parts, shape.pod or NO_RESOURCES]
-    amounts = [side.get(MEMORY, 0) for each in stanzas for side in (each.requests, each.limits)]
+    sides = [side for each in stanzas for side in (each.requests, each.limits)]
+    sides += [aggregate_requests(shape), aggregate_limits(shape)]
+    amounts = [side.get(MEMORY, 0) for side in sides]
     most = whole(max(amounts, default=0))
     if most > MAX_INT64:
         yield (

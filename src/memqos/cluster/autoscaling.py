@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from memqos.kube.aggregate import has_pod_level_requests, pod_requests
-from memqos.kube.pod import Pod
+from memqos.kube.pod import ObjectMeta, Pod
 from memqos.kube.resources import CPU, MEMORY, Amounts
 from memqos.kube.shape import Part, Shape, shape_of
 from memqos.release import Release, Since
@@ -14,6 +14,54 @@ from memqos.release import Release, Since
 HpaFailure = Literal[
     "missing_container_request", "missing_pod_level_request", "container_not_found"
 ]
+
+
+class ScaleTarget(msgspec.Struct, frozen=True):
+    """`spec.scaleTargetRef`."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class MetricTarget(msgspec.Struct, frozen=True):
+    """What a metric is held at; Utilization is a share of the request."""
+
+    type: str = ""
+
+
+class ResourceMetric(msgspec.Struct, frozen=True):
+    """A metric of a resource of pods, or of one container."""
+
+    name: str = ""
+    target: MetricTarget = MetricTarget()
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One entry of `spec.metrics`."""
+
+    resource: ResourceMetric | None = None
+
+
+class AutoscalerSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a HorizontalPodAutoscaler of autoscaling/v2."""
+
+    scale_target_ref: ScaleTarget = ScaleTarget()
+    metrics: tuple[Metric, ...] | None = None
+
+
+class HorizontalPodAutoscaler(msgspec.Struct, frozen=True):
+    """A HorizontalPodAutoscaler, as far as it scales by shares of requests."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: AutoscalerSpec = AutoscalerSpec()
+
+    def divides_by(self, resource: str) -> bool:
+        """Whether it divides the usage of pods by their request of a resource."""
+        metrics = [metric.resource for metric in self.spec.metrics or ()]
+        return any(
+            each is not None and each.name == resource and each.target.type == "Utilization"
+            for each in metrics
+        )
 
 
 class UnknownRequest(msgspec.Struct, frozen=True):

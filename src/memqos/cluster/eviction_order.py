@@ -263,7 +263,8 @@ def _with_pod_level_request(pod: Pod, usage: PodMemoryUsage, release: Release) -
     resources = pod.spec.resources
     if resources is None or not release.is_enabled("PodLevelResources"):
         return None
-    return usage.working_set or 0 if MEMORY in (resources.requests or {}) else None
+    # Without memory statistics of the pod itself its containers alone are named.
+    return usage.working_set if MEMORY in (resources.requests or {}) else None
 
 
 # evictionMessage(), kubelet eviction/helpers.go: pod-level requests since 1.34.

@@ -4,14 +4,14 @@ Ranges apply in the order given. The first range that has a default for a resour
 range the later item does. Ranges of type PersistentVolumeClaim do not concern pods.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 import msgspec
 
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests
 from memqos.kube.pod import ObjectMeta, ResourceList
-from memqos.kube.quantity import MAX_INT64
+from memqos.kube.quantity import MAX_INT64, Raw, milli_of
 from memqos.kube.resources import CPU, MEMORY, POD_LEVEL, Amounts, Resources, whole
 from memqos.kube.shape import Part, Shape, amounts_of
 from memqos.release import Release
@@ -62,12 +62,14 @@ class LimitRangeAmounts(msgspec.Struct, frozen=True):
     bounds: tuple[LimitRangeBounds, ...]
 
 
-def limit_range_amounts(limit_range: LimitRange) -> LimitRangeAmounts:
-    """A limit range as numbers, as it is written."""
+def limit_range_amounts(
+    limit_range: LimitRange, amount: Callable[[Raw], int] = milli_of
+) -> LimitRangeAmounts:
+    """A limit range as numbers, as it is written; `amount` converts quantities."""
     return LimitRangeAmounts(
         limit_range.metadata.name or "",
         tuple(
-            _bounds(item, f"spec.limits[{index}]")
+            _bounds(item, f"spec.limits[{index}]", amount)
             for index, item in enumerate(limit_range.spec.limits or ())
         ),
     )
@@ -102,14 +104,14 @@ def apply_limit_ranges(
     return shape
 
 
-def _bounds(item: LimitRangeItem, field: str) -> LimitRangeBounds:
+def _bounds(item: LimitRangeItem, field: str, amount: Callable[[Raw], int]) -> LimitRangeBounds:
     return LimitRangeBounds(
         item.type,
-        min=amounts_of(item.min, f"{field}.min"),
-        max=amounts_of(item.max, f"{field}.max"),
-        ratio=amounts_of(item.max_limit_request_ratio, f"{field}.maxLimitRequestRatio"),
-        default=amounts_of(item.default, f"{field}.default"),
-        default_request=amounts_of(item.default_request, f"{field}.defaultRequest"),
+        min=amounts_of(item.min, f"{field}.min", amount),
+        max=amounts_of(item.max, f"{field}.max", amount),
+        ratio=amounts_of(item.max_limit_request_ratio, f"{field}.maxLimitRequestRatio", amount),
+        default=amounts_of(item.default, f"{field}.default", amount),
+        default_request=amounts_of(item.default_request, f"{field}.defaultRequest", amount),
     )
 
 
@@ -171,8 +173,8 @@ _LARGEST_IN_THOUSANDTHS: Final = MAX_INT64 // 1000
 class LimitRangeViolation(msgspec.Struct, frozen=True, kw_only=True):
     """One violated constraint: by what, and by how much.
 
-    `value` and `allowed` are thousandths, of the resource or of the ratio; `value` is None where
-    the value is missing, or is a zero that no ratio can be taken of.
+    `value` and `allowed` are in the unit of the shape, or thousandths of a ratio; `value` is None
+    where the value is missing, or is a zero that no ratio can be taken of.
     """
 
     range: str
@@ -193,29 +195,29 @@ class LimitRangeDenial(msgspec.Struct, frozen=True):
 
 
 def limit_range_denial(
-    shape: Shape, ranges: Sequence[LimitRangeAmounts], release: Release
+    shape: Shape, ranges: Sequence[LimitRangeAmounts], release: Release, *, unit: int = 1
 ) -> LimitRangeDenial | None:
-    """Which limit range refuses a pod, and why; None where all admit it."""
+    """Which limit range refuses a pod, and why; None where all admit it.
+
+    Amounts of shape and ranges are parts of a thousandth, of which `unit` make one.
+    """
     for index, limits in enumerate(ranges):
-        found = tuple(limit_range_violations(shape, limits, release))
+        found = tuple(limit_range_violations(shape, limits, release, unit=unit))
         if found:
             return LimitRangeDenial(index, found)
     return None
 
 
 def limit_range_violations(
-    shape: Shape, limits: LimitRangeAmounts, release: Release
+    shape: Shape, limits: LimitRangeAmounts, release: Release, *, unit: int = 1
 ) -> Iterator[LimitRangeViolation]:
     """Everything one limit range refuses about a pod."""
     for bounds in limits.bounds:
         if bounds.type == CONTAINER_TYPE:
             for where, part in _container_fields(shape):
-                yield from _check_bounds(limits.name, where, bounds, part.requests, part.limits)
+                yield from _check_bounds(limits.name, where, bounds, part, unit)
         elif bounds.type == POD_TYPE:
-            whole_pod = pod_totals(shape, release)
-            yield from _check_bounds(
-                limits.name, "spec", bounds, whole_pod.requests, whole_pod.limits
-            )
+            yield from _check_bounds(limits.name, "spec", bounds, pod_totals(shape, release), unit)
 
 
 def pod_totals(shape: Shape, release: Release) -> Resources:
@@ -237,8 +239,14 @@ def _container_fields(shape: Shape) -> Iterator[tuple[str, Part]]:
 
 
 def _check_bounds(
-    name: str, where: str, bounds: LimitRangeBounds, requests: Amounts, limits: Amounts
+    name: str, where: str, bounds: LimitRangeBounds, resources: Part | Resources, unit: int
 ) -> Iterator[LimitRangeViolation]:
+    # requestLimitEnforcedValues(), limitranger/admission.go, compares Quantity.MilliValue(): what
+    # is finer than a thousandth is rounded up after sums are taken.
+    amounts = {"request": resources.requests, "limit": resources.limits}
+    requests, limits = (
+        {name: whole(amount, unit) for name, amount in side.items()} for side in amounts.values()
+    )
     checks: tuple[tuple[LimitRangeConstraint, Amounts], ...] = (
         ("min", bounds.min),
         ("max", bounds.max),
@@ -246,9 +254,13 @@ def _check_bounds(
     )
     for constraint, enforced in checks:
         for resource, allowed in enforced.items():
-            fault = _BOUND_CHECKS[constraint](requests.get(resource), limits.get(resource), allowed)
+            fault = _BOUND_CHECKS[constraint](
+                requests.get(resource), limits.get(resource), whole(allowed, unit)
+            )
             if fault is not None:
                 which, value = fault
+                if value is not None and which != "ratio":
+                    value = amounts[which][resource]
                 yield LimitRangeViolation(
                     range=name,
                     where=where,

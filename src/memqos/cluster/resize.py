@@ -281,7 +281,7 @@ def resize_pod(old: Pod, new: Pod, release: Release) -> Resize:
         stored, decoding_defaults(kept, release), release, as_sent=kept is new
     )
     change = ResizeRequest(
-        old, kept, before, after, qos_class(stored, release), compute_qos_class(after, release)
+        old, kept, before, after, qos_class(before, release), compute_qos_class(after, release)
     )
     errors = sorted(resize_errors(change, release), key=lambda error: (error.field, error.type))
     return Resize(before, after, change.class_before, change.class_after, tuple(errors))

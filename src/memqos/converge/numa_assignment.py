@@ -13,6 +13,7 @@ from memqos.converge.values import bound_nodes, container_files, node_permit
 from memqos.errors import InputError
 from memqos.kernel.file_formats import describe_nodes
 from memqos.kube.kubelet import STATIC, KubeletConfiguration
+from memqos.kube.kubelet.topology_options import DEFAULT_MAX_NODES, MAX_NODES_OPTION
 from memqos.kube.pod import Pod
 from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.numa.checkpoint import load_checkpoint
@@ -31,12 +32,7 @@ from memqos.numa.reserved_memory import (
     system_reserved,
 )
 from memqos.numa.running_pods import RunningPod, UnplacedPod, assign_running_pods
-from memqos.numa.topology_manager import (
-    DEFAULT_MAX_NODES,
-    MAX_NODES_OPTION,
-    InvalidTopology,
-    configure_topology,
-)
+from memqos.numa.topology_manager import InvalidTopology, configure_topology
 from memqos.plan.cpuset import MEMS, Assignment, ContainerKey, container_key, with_mems
 from memqos.plan.tree import Cgroup, Tree, cgroup_uid, pod_key
 from memqos.release import Release

@@ -27,7 +27,15 @@ from memqos.kernel.file_formats import lines_about
 from memqos.kernel.process import Process
 from memqos.kube.kubelet import ATTRIBUTES, CgroupDriver
 from memqos.kube.kubelet.decoding import KUBELET_API_VERSION, KUBELET_KIND
-from memqos.kube.pod import Container, Pod, PodSpec, PodStatus, is_memory_backed
+from memqos.kube.pod import (
+    Container,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    is_memory_backed,
+)
 from memqos.manifests.agent_state import AgentState
 from memqos.manifests.snapshot import FORM, OMITTED_FIELDS, PodList, Snapshot
 from memqos.record.format import HALF_SUFFIXES, NODE_SUBJECT, record_file_name
@@ -61,7 +69,7 @@ def redact_pod(pod: Pod, *, images: bool) -> Pod:
         pod,
         metadata=msgspec.structs.replace(pod.metadata, annotations=annotations or None),
         spec=_redact_spec(pod.spec, images=images),
-        status=_without_message(pod.status),
+        status=_redact_pod_status(pod.status),
     )
 
 
@@ -86,35 +94,60 @@ def redact_agent(agent: AgentState | None) -> AgentState | None:
     return None if agent is None else msgspec.structs.replace(agent, failing=None)
 
 
-def _without_message(status: PodStatus | None) -> PodStatus | None:
+def _redact_pod_status(status: PodStatus | None) -> PodStatus | None:
     """A message may quote anything; only that of an eviction, from the kubelet, is about memory."""
-    if status is None or status.reason == "Evicted":
-        return status
-    return msgspec.structs.replace(status, message=None)
+    if status is None:
+        return None
+
+    def redacted(
+        statuses: tuple[ContainerStatus, ...] | None,
+    ) -> tuple[ContainerStatus, ...] | None:
+        return statuses and tuple(map(_redact_status, statuses))
+
+    return msgspec.structs.replace(
+        status,
+        message=status.message if status.reason == "Evicted" else None,
+        container_statuses=redacted(status.container_statuses),
+        init_container_statuses=redacted(status.init_container_statuses),
+        ephemeral_container_statuses=redacted(status.ephemeral_container_statuses),
+        resources=_without_claims(status.resources),
+    )
 
 
 def _redact_spec(spec: PodSpec, *, images: bool) -> PodSpec:
     """What decides about memory: where the pod may run, and volumes on disk, do not."""
+
+    def redacted(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+        return containers and tuple(
+            msgspec.structs.replace(
+                container,
+                image=container.image if images else None,
+                ports=None,
+                resources=_without_claims(container.resources),
+            )
+            for container in containers
+        )
+
     return msgspec.structs.replace(
         spec,
-        containers=_redact_containers(spec.containers, images=images),
-        init_containers=_redact_containers(spec.init_containers, images=images),
-        ephemeral_containers=_redact_containers(spec.ephemeral_containers, images=images),
+        containers=redacted(spec.containers),
+        init_containers=redacted(spec.init_containers),
+        ephemeral_containers=redacted(spec.ephemeral_containers),
+        resources=_without_claims(spec.resources),
+        resource_claims=None,
         node_selector=None,
         affinity=spec.affinity and msgspec.structs.replace(spec.affinity, node_affinity=None),
         volumes=tuple(filter(is_memory_backed, spec.volumes or ())) or None,
     )
 
 
-def _redact_containers(
-    containers: tuple[Container, ...] | None, *, images: bool
-) -> tuple[Container, ...] | None:
-    if containers is None:
-        return None
-    return tuple(
-        msgspec.structs.replace(container, image=container.image if images else None, ports=None)
-        for container in containers
-    )
+def _redact_status(status: ContainerStatus) -> ContainerStatus:
+    return msgspec.structs.replace(status, resources=_without_claims(status.resources))
+
+
+def _without_claims(resources: ResourceRequirements | None) -> ResourceRequirements | None:
+    """Claims of devices decide nothing about memory, and their names are the user's."""
+    return resources and msgspec.structs.replace(resources, claims=None)
 
 
 SNAPSHOT_FILES: Final = (

@@ -29,6 +29,60 @@ class RuleInfo(msgspec.Struct, frozen=True, rename={"summary": "says"}):
     fix: str
 
 
+POD_OOM_KILLED: Final = RuleInfo(
+    "pod/oom-killed",
+    "error",
+    "audit",
+    "containers were killed for lack of memory",
+    "The kernel kills at a limit, or when the node has no memory left, and the kubelet starts the "
+    "container again. Memory QoS throttles before the limit; it does not make room for a leak.",
+    "raise the limit to what it needs, or fix the leak; memqos why POD shows how it came to it",
+)
+POD_EXIT_137: Final = RuleInfo(
+    "pod/exit-137",
+    "warning",
+    "audit",
+    "containers were ended by SIGKILL, and the kubelet does not call it an OOM kill",
+    "Exit code 137 is SIGKILL: a liveness probe that failed, a shutdown that took longer than "
+    "terminationGracePeriodSeconds, or an OOM kill of a process other than the first.",
+    "look for oom_kill in memory.events and for failed probes in the events of the pod",
+)
+POD_EVICTED: Final = RuleInfo(
+    "pod/evicted",
+    "warning",
+    "audit",
+    "pods were evicted by the kubelet",
+    "A node that runs short of memory or disk evicts pods above their request first.",
+    "request what the pod uses; memqos rank eviction tells who goes first",
+)
+POD_RESTARTS: Final = RuleInfo(
+    "pod/restarts",
+    "info",
+    "audit",
+    "containers fail and restart again and again",
+    "Each start takes memory for page cache and initialisation; a reason other than memory is "
+    "likely.",
+    "look at the exit code and the log of the previous container",
+)
+POD_TMPFS: Final = RuleInfo(
+    "pod/tmpfs",
+    "warning",
+    "audit",
+    "a volume in memory may grow past the pod's memory",
+    "Files of an emptyDir with medium Memory count as memory of the container that writes them, "
+    "and cannot be reclaimed without swap. Without a sizeLimit, or with one above the limit, "
+    "writing to it ends in an OOM kill.",
+    "set a sizeLimit below the memory limit, with room for the containers",
+)
+POD_HPA: Final = RuleInfo(
+    "pod/hpa",
+    "warning",
+    "audit",
+    "a HorizontalPodAutoscaler cannot compute the memory utilization of its pods",
+    "Utilization is usage divided by request: one container without a request is enough for the "
+    "autoscaler to give up on the metric.",
+    "request memory for each container, or set a pod-level request (seen by the HPA since 1.34)",
+)
 POD_INVALID: Final = RuleInfo(
     "pod/invalid",
     "error",
@@ -184,6 +238,49 @@ NODE_LIMITS: Final = RuleInfo(
     "on who is reclaimed and killed first.",
     "lower limits that nobody needs",
 )
+NODE_KERNEL: Final = RuleInfo(
+    "node/kernel",
+    "error",
+    "audit",
+    "the kernel can throttle a container for ever",
+    "Before 5.9 a cgroup at its memory.high could stop for good (KEP-2570).",
+    "run kernel 5.9 or newer before MemoryQoS is on, or set memoryThrottlingFactor to 1.0",
+)
+NODE_RUNTIME: Final = RuleInfo(
+    "node/runtime",
+    "error",
+    "audit",
+    "the container runtime drops what the kubelet asks for",
+    "containerd before 1.6 and CRI-O before 1.22 pass no cgroup v2 values on, and say nothing.",
+    "upgrade the runtime",
+)
+NODE_CGROUP_V1: Final = RuleInfo(
+    "node/cgroup-v1",
+    "warning",
+    "audit",
+    "the operating system boots with cgroup v1, unless told otherwise",
+    "memory.min, memory.low and memory.high are files of cgroup v2 alone. A Node does not say "
+    "which it has; the default of its operating system is known.",
+    "look with stat -fc %T /sys/fs/cgroup on the node, boot with "
+    "systemd.unified_cgroup_hierarchy=1, or upgrade",
+)
+NODE_SKEW: Final = RuleInfo(
+    "node/skew",
+    "warning",
+    "audit",
+    "kubelets are of different releases, or of another than the API server",
+    "The kubelet's release decides which cgroup values a pod gets. A kubelet may be up to 3 minor "
+    "versions older than the API server (2 before 1.28), and never newer.",
+    "finish the upgrade; memqos audit --compare release=1.37 shows what another release changes",
+)
+NODE_OS: Final = RuleInfo(
+    "node/os",
+    "info",
+    "audit",
+    "not a Linux node: pods on it have no cgroup",
+    "Memory QoS is a feature of Linux. Values shown for pods of this node are not set.",
+    "none needed",
+)
 NAMESPACE_NO_LIMIT_RANGE: Final = RuleInfo(
     "namespace/no-limit-range",
     "warning",
@@ -202,9 +299,14 @@ NAMESPACE_QUOTA: Final = RuleInfo(
 )
 
 AUDIT_RULES: Final[tuple[RuleInfo, ...]] = (
+    POD_OOM_KILLED,
     POD_INVALID,
     POD_NODE_REFUSES,
     POD_DOWNGRADE,
+    POD_EXIT_137,
+    POD_EVICTED,
+    POD_TMPFS,
+    POD_HPA,
     POD_THROTTLED,
     POD_NO_REQUEST,
     POD_ABOVE_REQUEST,
@@ -212,6 +314,12 @@ AUDIT_RULES: Final[tuple[RuleInfo, ...]] = (
     POD_HIGH_LIMIT,
     POD_NO_LIMIT,
     POD_POD_LEVEL,
+    POD_RESTARTS,
+    NODE_KERNEL,
+    NODE_RUNTIME,
+    NODE_CGROUP_V1,
+    NODE_SKEW,
+    NODE_OS,
     NODE_OVERCOMMITTED,
     NODE_HARD_PROTECTION,
     NODE_LOST_LOW,

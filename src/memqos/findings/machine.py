@@ -21,7 +21,7 @@ from memqos.kernel.machine import LAYOUTS, OLDEST_SAFE_KERNEL, VersionNumbers
 from memqos.manifests.agent_state import NriState
 from memqos.plan.changes import Files
 
-_OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}
+OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}
 """The first that pass the CRI's unified map on to the cgroup (KEP-2570, version skew)."""
 
 _OLDEST_WITH_NRI: Final[dict[str, VersionNumbers]] = {"containerd": (1, 7, 0), "cri-o": (1, 26, 0)}
@@ -92,7 +92,7 @@ def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
 def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
     """An older runtime ignores the values that the kubelet sends, without an error."""
     found = facts.machine.runtime_version
-    oldest = None if found is None else _OLDEST_RUNTIMES.get(found[0].lower())
+    oldest = None if found is None else OLDEST_RUNTIMES.get(found[0].lower())
     if found is None or oldest is None:
         yield Finding(
             MACHINE_RUNTIME.id,

@@ -37,7 +37,10 @@ class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """`status.nodeInfo`, as far as it decides which rules apply."""
 
     kubelet_version: str | None = None
+    kernel_version: str | None = None
+    container_runtime_version: str | None = None
     operating_system: str | None = None
+    os_image: str | None = None
     swap: NodeSwapStatus | None = None
 
 

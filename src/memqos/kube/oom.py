@@ -9,7 +9,8 @@ import msgspec
 
 from memqos.kube.aggregate import has_pod_level_requests, requests_with_claims
 from memqos.kube.pod import QosClass
-from memqos.kube.resources import MEMORY, Amounts, memory_in
+from memqos.kube.quantity import wrap_int64
+from memqos.kube.resources import MEMORY, Amounts, kubelet_memory
 from memqos.kube.shape import Part, Shape
 from memqos.release import Release, Since
 
@@ -68,7 +69,7 @@ def _with_pod_level_share(
     ):
         return 0, smallest
     claimed = requests_with_claims(shape) if of_containers is None else of_containers
-    left = memory_in(shape.pod.requests) - memory_in(claimed)
+    left = wrap_int64(kubelet_memory(shape.pod.requests) - kubelet_memory(claimed))
     sharing = len(shape.containers) + len(shape.init_containers)
     return max(0, left) // max(1, sharing), smallest
 
@@ -86,7 +87,7 @@ def _burstable(part: Part, share: int, smallest: int | None, capacity: int | Non
 
 
 def _request(part: Part) -> int:
-    return memory_in(part.requests) + part.claimed_memory
+    return kubelet_memory(part.requests) + part.claimed_memory
 
 
 def burstable_value(request: int, share: int, floor: int | None, capacity: int) -> int:
@@ -95,8 +96,10 @@ def burstable_value(request: int, share: int, floor: int | None, capacity: int) 
     if floor is not None:
         weight = max(weight, floor + share)
     # GetContainerOOMScoreAdjust(), kubelet qos/policy.go: above any Guaranteed pod and below every
-    # BestEffort one.
-    value = 1000 - 1000 * weight // capacity
+    # BestEffort one. The product is an int64: that of a request of 8Ei wraps to −1000, which
+    # leaves 999, the score of a pod that requests next to nothing.
+    product = wrap_int64(1000 * weight)
+    value = 1000 - (product // capacity if product >= 0 else -(-product // capacity))
     if value < LOWEST_BURSTABLE:
         return LOWEST_BURSTABLE
     return value - 1 if value == BEST_EFFORT_SCORE else value

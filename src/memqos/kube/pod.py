@@ -20,11 +20,19 @@ class _Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What all API objects here share."""
 
 
+class ResourceClaim(_Object, frozen=True):
+    """One entry of `resources.claims`: devices that a container uses."""
+
+    name: str = ""
+    request: str | None = None
+
+
 class ResourceRequirements(_Object, frozen=True):
     """The `resources` stanza of a container or, from 1.32 on, of a pod."""
 
     requests: ResourceList | None = None
     limits: ResourceList | None = None
+    claims: tuple[ResourceClaim, ...] | None = None
 
 
 class ResizePolicy(_Object, frozen=True):
@@ -151,6 +159,12 @@ def is_memory_backed(volume: Volume) -> bool:
     return volume.empty_dir is not None and volume.empty_dir.medium == "Memory"
 
 
+class PodResourceClaim(_Object, frozen=True):
+    """One entry of `spec.resourceClaims`."""
+
+    name: str = ""
+
+
 class PodSpec(_Object, frozen=True, kw_only=True):
     """`spec`, as far as it decides about resources."""
 
@@ -158,6 +172,7 @@ class PodSpec(_Object, frozen=True, kw_only=True):
     init_containers: tuple[Container, ...] | None = None
     ephemeral_containers: tuple[Container, ...] | None = None
     resources: ResourceRequirements | None = None
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
     overhead: ResourceList | None = None
     os: PodOS | None = None
     priority_class_name: str | None = None

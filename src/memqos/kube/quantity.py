@@ -37,6 +37,10 @@ _MOST_DIGITS: Final = 1001
 """Before the point. Kubernetes has no bound here and returns wrong values; with a bound
 `1e999999999` does not hang, and sums and products stay below the 4,300 digits of Python's str().
 """
+_JSON_SPACES: Final = " \x85\xa0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""Quantity.UnmarshalJSON() (resource/quantity.go) trims with strings.TrimSpace() what stands
+between the quotes of the JSON text, escapes and all. These are Go's white space without what JSON
+(tab, line feed, …) and Go's encoder (U+2028, U+2029) escape: an escape is not trimmed."""
 _SHOWN: Final = 20
 _LEGIBLE: Final = 32
 
@@ -55,7 +59,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
             return cls(0)
         # Quantity.UnmarshalJSON() parses the text of a JSON number. It is lost here; repr() gives
         # the shortest text that means the same number.
-        return cls.parse_bare(raw.strip(" ") if isinstance(raw, str) else repr(raw))
+        return cls.parse_bare(raw.strip(_JSON_SPACES) if isinstance(raw, str) else repr(raw))
 
     @classmethod
     def parse_bare(cls, text: str) -> Self:
@@ -192,13 +196,31 @@ def whole(amount: int, unit: int = 1000) -> int:
     return -(-amount // unit) if amount >= 0 else amount // unit
 
 
+def int64_value(amount: int) -> int:
+    """What Quantity.Value() returns for a whole amount, past the range of an int64 too.
+
+    A short decimal number is kept with its exponent, and 0 is returned where it does not fit. All
+    others are big integers, of which the lowest 64 bits are returned: twice 8Ei is −2
+    (apimachinery resource/quantity.go, ScaledValue; scale_int.go, scaledValue).
+    """
+    if -MAX_INT64 <= amount <= MAX_INT64:
+        return amount
+    significant = len(str(amount).lstrip("-").rstrip("0"))
+    return 0 if significant <= _FAST_DIGITS else wrap_int64(amount)
+
+
+def wrap_int64(amount: int) -> int:
+    """The lowest 64 bits of a number, signed: what Go's int64 keeps of a sum or product."""
+    return (amount + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def as_int64(raw: Raw) -> int | None:
     """A quantity as the kubelet's managers read it: in bytes if it is stored as an integer.
 
     Kubernetes stores a quantity as an integer by its spelling, not by its value: `1.5G` is one, but
     `1.0Gi`, `1000m` and `100000Gi` are not.
     """
-    text = "0" if raw is None else raw.strip() if isinstance(raw, str) else repr(raw)
+    text = "0" if raw is None else raw.strip(_JSON_SPACES) if isinstance(raw, str) else repr(raw)
     shape = _SHAPE.fullmatch(text)
     if shape is None:
         return None

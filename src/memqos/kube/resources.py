@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from memqos.errors import InputError
-from memqos.kube.quantity import MAX_INT64, MILLI, Quantity, whole
+from memqos.kube.quantity import MAX_INT64, MILLI, Quantity, int64_value, whole
 from memqos.release import Since
 
 CPU: Final = "cpu"
@@ -61,6 +61,11 @@ _SUBDOMAIN: Final = re.compile(
 def memory_in(amounts: Amounts) -> int:
     """Bytes of memory in a resource list, as far as they fit into the kubelet's int64."""
     return storable(whole(amounts.get(MEMORY, 0)))
+
+
+def kubelet_memory(amounts: Amounts) -> int:
+    """Bytes of memory in a resource list as the kubelet reads them, overflow included."""
+    return int64_value(whole(amounts.get(MEMORY, 0)))
 
 
 def storable(amount: int) -> int:
@@ -124,6 +129,11 @@ def is_standard(name: str) -> bool:
     return name in _STANDARD or is_hugepages(name) or name.startswith("requests.hugepages-")
 
 
+def is_dns_label(name: str) -> bool:
+    """Whether a text is a DNS label as Kubernetes takes them: lower case, 63 characters."""
+    return len(name) <= 63 and "." not in name and _SUBDOMAIN.fullmatch(name) is not None
+
+
 def qualified_name_faults(name: str) -> list[str]:
     """What keeps a text from being a qualified name (`domain/name`), one sentence a fault."""
     parts = name.split("/")
@@ -173,13 +183,14 @@ def hugepage_file_size(name: str) -> str | None:
     return None
 
 
-def format_amount(name: str, milli: int) -> str:
+def format_amount(name: str, amount: int, unit: int = 1) -> str:
     """An amount as Kubernetes would print it: memory in binary units, the rest in decimal ones.
 
-    Past all suffixes Kubernetes prints those two without the suffix they would need; a power of ten
-    is what it keeps of a quantity that was written with one.
+    It is in thousandths, or in parts of which `unit` make a thousandth. Past all suffixes
+    Kubernetes prints those two without the suffix they would need; a power of ten is what it keeps
+    of a quantity that was written with one.
     """
-    return _quantity(name, milli).canonical
+    return _quantity(name, amount, unit).canonical
 
 
 def legible(name: str, milli: int) -> str:
@@ -187,11 +198,12 @@ def legible(name: str, milli: int) -> str:
     return _quantity(name, milli).legible
 
 
-def _quantity(name: str, milli: int) -> Quantity:
-    if not -_PAST_SUFFIXES < milli < _PAST_SUFFIXES:
-        return Quantity(milli * MILLI, "DecimalExponent")
+def _quantity(name: str, amount: int, unit: int = 1) -> Quantity:
+    nano = amount * (MILLI // unit)
+    if not -_PAST_SUFFIXES * MILLI < nano < _PAST_SUFFIXES * MILLI:
+        return Quantity(nano, "DecimalExponent")
     binary = name == MEMORY or is_hugepages(name) or name.endswith("storage")
-    return Quantity(milli * MILLI, "BinarySI" if binary else "DecimalSI")
+    return Quantity(nano, "BinarySI" if binary else "DecimalSI")
 
 
 __all__ = [
@@ -206,12 +218,14 @@ __all__ = [
     "hugepage_file_size",
     "hugepage_size",
     "is_counted_in_wholes",
+    "is_dns_label",
     "is_extended",
     "is_hugepages",
     "is_native",
     "is_of_containers",
     "is_overcommitable",
     "is_standard",
+    "kubelet_memory",
     "legible",
     "memory_in",
     "qualified_name_faults",

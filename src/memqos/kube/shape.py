@@ -228,7 +228,7 @@ def with_shape(pod: Pod, shape: Shape) -> Pod:
             spec,
             containers=_with_parts(spec.containers, shape.containers),
             init_containers=_with_parts(spec.init_containers, shape.init_containers),
-            resources=None if shape.pod is None else _requirements(shape.pod),
+            resources=None if shape.pod is None else _requirements(shape.pod, spec.resources),
         ),
     )
 
@@ -264,14 +264,17 @@ def _with_parts(
 ) -> tuple[Container, ...]:
     return tuple(
         [
-            msgspec.structs.replace(container, resources=_requirements(part))
+            msgspec.structs.replace(container, resources=_requirements(part, container.resources))
             for container, part in zip(containers or (), parts, strict=True)
         ]
     )
 
 
-def _requirements(resources: Part | Resources) -> ResourceRequirements:
+def _requirements(
+    resources: Part | Resources, written: ResourceRequirements | None
+) -> ResourceRequirements:
     return ResourceRequirements(
         {name: format_amount(name, amount) for name, amount in resources.requests.items()},
         {name: format_amount(name, amount) for name, amount in resources.limits.items()},
+        written.claims if written is not None else None,
     )

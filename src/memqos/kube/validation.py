@@ -8,7 +8,7 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests
-from memqos.kube.pod import Container, Pod
+from memqos.kube.pod import Container, Pod, ResourceClaim
 from memqos.kube.quantity import Raw, milli_of
 from memqos.kube.resources import (
     CPU,
@@ -17,6 +17,7 @@ from memqos.kube.resources import (
     Amounts,
     hugepage_size,
     is_counted_in_wholes,
+    is_dns_label,
     is_extended,
     is_hugepages,
     is_native,
@@ -36,6 +37,7 @@ ErrorType = Literal[
     "FieldValueForbidden",
     "FieldValueNotSupported",
     "FieldValueDuplicate",
+    "FieldValueNotFound",
 ]
 _MESSAGES: Final[dict[ErrorType, str]] = {
     "FieldValueRequired": "Required value",
@@ -43,6 +45,7 @@ _MESSAGES: Final[dict[ErrorType, str]] = {
     "FieldValueForbidden": "Forbidden",
     "FieldValueNotSupported": "Unsupported value",
     "FieldValueDuplicate": "Duplicate value",
+    "FieldValueNotFound": "Not found",
 }
 _PLAIN: Final = frozenset({CPU, MEMORY})
 """Names that need no check: valid in any stanza."""
@@ -73,7 +76,11 @@ NameRule = Callable[[str, str], Iterator[FieldError]]
 
 def validate(pod: Pod, shape: Shape, release: Release) -> list[FieldError]:
     """All field errors of a pod, given its defaulted shape; empty means valid."""
-    return [*container_errors(pod), *shape_errors(shape, release)]
+    return [
+        *container_errors(pod),
+        *shape_errors(shape, release),
+        *claim_errors(pod, release),
+    ]
 
 
 def shape_errors(shape: Shape, release: Release) -> list[FieldError]:
@@ -161,6 +168,58 @@ def _is_fraction(raw: Raw) -> bool:
         return bool(milli_of(raw) % 1000)
     except InputError:  # What is not a quantity is reported where it is read.
         return False
+
+
+def claim_errors(pod: Pod, release: Release) -> Iterator[FieldError]:
+    """Field errors of claims: a container may use those of the pod, the pod level none."""
+    spec = pod.spec
+    stanzas = []
+    if release.is_enabled("DynamicResourceAllocation"):  # else the API server drops them
+        for group, containers in (
+            ("containers", spec.containers),
+            ("initContainers", spec.init_containers),
+        ):
+            for index, container in enumerate(containers or ()):
+                stanzas.append((f"spec.{group}[{index}].resources.claims", container.resources))
+    is_windows = spec.os is not None and spec.os.name == "windows"
+    if spec.resources is not None and not is_windows and release.is_enabled("PodLevelResources"):
+        field = "spec.resources.claims"
+        if spec.resources.claims is not None:
+            yield FieldError(field, "FieldValueForbidden", "may not be set at pod level")
+        stanzas.append((field, spec.resources))
+    names = {claim.name for claim in spec.resource_claims or ()}
+    for field, resources in stanzas:
+        if resources is not None and resources.claims:
+            yield from _claim_name_errors(field, resources.claims, names)
+
+
+# validateResourceClaimNames(), pkg/apis/core/validation/validation.go.
+def _claim_name_errors(
+    field: str, claims: tuple[ResourceClaim, ...], names: set[str]
+) -> Iterator[FieldError]:
+    used: set[str] = set()
+    for index, claim in enumerate(claims):
+        place, name, request = f"{field}[{index}]", claim.name, claim.request
+        if not name:
+            yield FieldError(place, "FieldValueRequired", "names a claim of the pod")
+            continue
+        key = f"{name}/{request}" if request else name
+        if request and name not in used and not is_dns_label(request):
+            yield FieldError(f"{place}.request", "FieldValueInvalid", "is no DNS label", request)
+        for _ in range(_claim_uses(name, key, used)):
+            yield FieldError(place, "FieldValueDuplicate", "is used already", key)
+        used.add(key)
+        if name not in names:
+            yield FieldError(
+                place, "FieldValueNotFound", "must be one of spec.resourceClaims", name
+            )
+
+
+def _claim_uses(name: str, key: str, used: set[str]) -> int:
+    """How often a claim, or the request of one, is used already."""
+    if name in used or key in used:
+        return 1
+    return sum(each.startswith(f"{name}/") for each in used) if key == name else 0
 
 
 def _plainly_valid(requests: Amounts, limits: Amounts) -> bool:

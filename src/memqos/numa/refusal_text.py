@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from memqos.kernel.file_formats import describe_nodes, node_list
+from memqos.kube.kubelet.topology_options import MAX_NODES_OPTION
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY, legible
 from memqos.numa.admission import MEMORY_MANAGER, RefusedPod
@@ -15,7 +16,7 @@ from memqos.numa.manager import StartRefused
 from memqos.numa.masks import nodes_of
 from memqos.numa.reserved_memory import InvalidReservation, ReservationMismatch
 from memqos.numa.restart import MachineStateDifference, UnplacedBlock, UnusableState
-from memqos.numa.topology_manager import MAX_NODES_OPTION, InvalidTopology, Obstruction
+from memqos.numa.topology_manager import InvalidTopology, Obstruction
 from memqos.units import format_bytes, pluralize
 
 

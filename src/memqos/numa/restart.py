@@ -70,13 +70,14 @@ def resume_state(
     unplaced = []
     for uid, container, blocks in _holders(state):
         for block in blocks:
-            lost = [node for node in block.nodes if node not in machine]
-            if lost:
-                return UnusableState(
-                    "assignment_numa_node_not_found",
-                    tuple([MachineStateDifference(node, "node", node, None) for node in lost]),
-                )
+            # Node by node, as updateExpectedMachineState() (policy_static.go) does.
             for node in block.nodes:
+                if node not in machine:
+                    lost = [each for each in block.nodes if each not in machine]
+                    return UnusableState(
+                        "assignment_numa_node_not_found",
+                        tuple([MachineStateDifference(each, "node", each, None) for each in lost]),
+                    )
                 if block.type not in machine[node].memory:
                     lack = MachineStateDifference(node, "resource", block.size, None, block.type)
                     return UnusableState("assignment_resource_not_found", (lack,))

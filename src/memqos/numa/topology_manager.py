@@ -7,13 +7,19 @@ the best size is that of the most demanding list: smaller is better than larger,
 better still.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
 
-from memqos.kube.quantity import MAX_INT64
+from memqos.kube.kubelet.topology_options import (
+    BOOLEANS,
+    DEFAULT_MAX_NODES,
+    MAX_NODES_OPTION,
+    PREFER_CLOSEST_OPTION,
+    OptionProblem,
+    option_fault,
+)
 from memqos.numa.hints import (
     Hint,
     HintProvider,
@@ -178,16 +184,10 @@ def _has_preferred(hints: Hints | HintSet) -> bool:
 
 TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 TopologyScope = Literal["container", "pod", "none"]
-TopologyFault = Literal[
-    "unknown_option",
-    "bad_bool",
-    "bad_int",
-    "max_numa_below_default",
-    "no_numa_distances",
-    "too_many_numa_nodes",
-    "unknown_policy",
-    "unknown_scope",
-]
+TopologyFault = (
+    OptionProblem
+    | Literal["no_numa_distances", "too_many_numa_nodes", "unknown_policy", "unknown_scope"]
+)
 
 TOPOLOGY_POLICY_NAMES: Final[tuple[TopologyPolicy, ...]] = (
     "none",
@@ -196,14 +196,6 @@ TOPOLOGY_POLICY_NAMES: Final[tuple[TopologyPolicy, ...]] = (
     "single-numa-node",
 )
 TOPOLOGY_SCOPE_NAMES: Final[tuple[TopologyScope, ...]] = ("container", "pod")
-PREFER_CLOSEST_OPTION: Final = "prefer-closest-numa-nodes"
-MAX_NODES_OPTION: Final = "max-allowable-numa-nodes"
-DEFAULT_MAX_NODES: Final = 8
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_BOOLEANS: Final = {
-    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
-}
 
 
 class TopologySettings(msgspec.Struct, frozen=True):
@@ -240,11 +232,10 @@ def configure_topology(
     """A Topology Manager of these settings on a machine; distances are rows in the nodes' order."""
     if policy == "none":
         return TopologySettings("none", "none")
-    for name, value in sorted(options.items()):
-        fault = _option_fault(name, value)
-        if fault is not None:
-            return fault
-    prefer_closest = _BOOLEANS[options.get(PREFER_CLOSEST_OPTION, "false")]
+    fault = option_fault(options)
+    if fault is not None:
+        return InvalidTopology(fault.problem, f"{fault.name}: {fault.detail}")
+    prefer_closest = BOOLEANS[options.get(PREFER_CLOSEST_OPTION, "false")]
     most = int(options.get(MAX_NODES_OPTION, DEFAULT_MAX_NODES))
     if prefer_closest and distances is None:
         return InvalidTopology(
@@ -318,22 +309,6 @@ _DECIDE: Final = {
     "restricted": _admit_preferred,
     "single-numa-node": _admit_one_node,
 }
-
-
-def _option_fault(name: str, value: str) -> InvalidTopology | None:
-    if name == PREFER_CLOSEST_OPTION:
-        if value not in _BOOLEANS:
-            return InvalidTopology("bad_bool", f"{name}={value!r} is neither true nor false")
-    elif name == MAX_NODES_OPTION:
-        if not _INTEGER.fullmatch(value) or abs(int(value)) > MAX_INT64:
-            return InvalidTopology("bad_int", f"{name}={value!r} is not a whole number")
-        if int(value) < DEFAULT_MAX_NODES:
-            return InvalidTopology(
-                "max_numa_below_default", f"{name}={value} is less than {DEFAULT_MAX_NODES}"
-            )
-    else:
-        return InvalidTopology("unknown_option", f"there is no option {name!r}")
-    return None
 
 
 def _by_node(

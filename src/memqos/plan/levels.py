@@ -1,11 +1,12 @@
 """The QoS levels: the values of kubepods, burstable and besteffort, above the pods."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from memqos.kube.resources import CPU, memory_in
+from memqos.kube.quantity import MAX_INT64, wrap_int64
+from memqos.kube.resources import CPU, Amounts, memory_in
 from memqos.plan import cpu
 from memqos.plan.memory import MEMORY_QOS_KEP, OFF
 from memqos.plan.names import names_of
@@ -73,6 +74,16 @@ BURSTABLE_LOW: Final = Rule(
     "kubelet 1.36, memoryReservationPolicy",
     _burstable_steps,
 )
+LEVEL_OVERFLOW: Final = Rule(
+    "level/overflow",
+    "not set: the requests add up to more than an int64 holds, and the kubelet makes another "
+    "number of them, which may be negative",
+    "kubelet, getQoSMemoryRequests()",
+    lambda amount: (
+        f"requests = {amount:,} bytes, the most is {MAX_INT64:,}",
+        f"the kubelet's sum is {wrap_int64(amount):,}",
+    ),
+)
 LEVEL_RESET: Final = Rule(
     "level/reset",
     "nothing is reserved on this node, so protection is taken back to 0",
@@ -95,16 +106,18 @@ CPU_SUM: Final = Rule(
 NO_LEVEL_LOW_SETTING: Final = Setting(None, NO_LEVEL_LOW)
 
 
-def class_demand(plans: Iterable[PodPlan]) -> ClassDemand:
+def class_demand(
+    plans: Iterable[PodPlan], memory: Callable[[Amounts], int] = memory_in
+) -> ClassDemand:
     """What the pods request, by class; BestEffort pods request nothing by definition."""
     guaranteed = burstable = burstable_cpu = 0
     for plan in plans:
         above = plan.memory_above
-        memory = memory_in(plan.requests) if above is None else above
+        amount = memory(plan.requests) if above is None else above
         if plan.qos == "Guaranteed":
-            guaranteed += memory
+            guaranteed += amount
         elif plan.qos == "Burstable":
-            burstable += memory
+            burstable += amount
             burstable_cpu += plan.requests.get(CPU, 0)
     return ClassDemand(guaranteed, burstable, burstable_cpu)
 
@@ -145,21 +158,26 @@ _Pair = tuple[FileSettings, FileSettings]
 """kubepods and burstable."""
 
 
+def _protection(amount: int, rule: Rule, demand: ClassDemand) -> Setting:
+    if 0 <= amount <= MAX_INT64:
+        return Setting(amount, rule, (demand.guaranteed, demand.burstable))
+    return Setting(None, LEVEL_OVERFLOW, (amount,))
+
+
 def _hard(demand: ClassDemand, phase: Phase) -> _Pair:
     if phase == "start":
         return {"memory.min": Setting(None, NOT_COUNTED)}, {
             "memory.min": Setting(None, NOT_COUNTED)
         }
-    inputs = (demand.guaranteed, demand.burstable)
-    together = sum(inputs)
+    together = demand.guaranteed + demand.burstable
     return (
         {
-            "memory.min": Setting(together, ALL_MIN, inputs)
+            "memory.min": _protection(together, ALL_MIN, demand)
             if together
             else Setting(None, NOTHING_REQUESTED),
         },
         {
-            "memory.min": Setting(demand.burstable, BURSTABLE_MIN, inputs)
+            "memory.min": _protection(demand.burstable, BURSTABLE_MIN, demand)
             if demand.burstable
             else Setting(None, NOTHING_REQUESTED),
         },
@@ -190,12 +208,9 @@ def _with_low(policy: Policy, demand: ClassDemand, phase: Phase) -> _Pair:
     if phase == "start":
         waiting = Setting(None, NOT_COUNTED)
         return {"memory.min": waiting, "memory.low": waiting}, {"memory.low": waiting}
-    inputs = (demand.guaranteed, demand.burstable)
-    low = Setting(demand.burstable, BURSTABLE_LOW, inputs)
-    return (
-        {"memory.min": Setting(sum(inputs), ALL_MIN, inputs), "memory.low": low},
-        {"memory.low": low},
-    )
+    low = _protection(demand.burstable, BURSTABLE_LOW, demand)
+    together = _protection(demand.guaranteed + demand.burstable, ALL_MIN, demand)
+    return {"memory.min": together, "memory.low": low}, {"memory.low": low}
 
 
 # setMemoryQoS(), kubelet cm/qos_container_manager_linux.go: until 1.35 memory.min by class and only

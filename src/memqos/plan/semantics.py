@@ -9,7 +9,7 @@ from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.kube.shape import Shape, shape_key, shape_of
-from memqos.kube.validation import FieldError, container_errors, shape_errors
+from memqos.kube.validation import FieldError, claim_errors, container_errors, shape_errors
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.settings.settings import Settings
 
@@ -42,7 +42,7 @@ class Planner:
             if len(self._by_shape) >= REMEMBERED:
                 self._by_shape.clear()
             found = self._by_shape[key] = semantics_of_shape(pod, self.settings)
-        errors = tuple(container_errors(pod))
+        errors = (*container_errors(pod), *claim_errors(pod, self.settings.release))
         if not errors:
             return found
         return Semantics(found.shape, errors + found.errors, None)

@@ -33,7 +33,7 @@ from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults, decoding_defaults, prepare_for_storage
 from memqos.kube.pod import Container, Pod, ResourceRequirements
 from memqos.kube.qos import qos_class
-from memqos.kube.quantity import Quantity
+from memqos.kube.quantity import MILLI, Quantity, milli_of, nano_of
 from memqos.kube.resources import format_amount
 from memqos.kube.shape import shape_of, with_shape
 from memqos.release import Release
@@ -45,11 +45,14 @@ def replay_limitrange(case: ReplayCase) -> dict[str, Any]:
     """The defaults of limit ranges, then their checks."""
     release = case_release(case)
     pod = msgspec.convert(case["pod"], Pod)
+    # Only the API server's defaulting rounds quantities up to thousandths.
+    in_nanos = case["mode"] != "apiserver"
+    amount, unit = (nano_of, MILLI) if in_nanos else (milli_of, 1)
     ranges = [
-        limit_range_amounts(item)
+        limit_range_amounts(item, amount)
         for item in msgspec.convert(case["limit_ranges"], list[LimitRange])
     ]
-    if case["mode"] == "apiserver":
+    if not in_nanos:
         ranges = [complete_limit_range(limits) for limits in ranges]
         changed = apply_limit_ranges(decoding_defaults(pod, release), ranges, release)
         # Recorded without the last step of creation, which drops fields of disabled gates.
@@ -60,17 +63,17 @@ def replay_limitrange(case: ReplayCase) -> dict[str, Any]:
         )
         actual = {"mutated": shape_data(pod, changed), "stored": shape_data(pod, stored)}
     else:
-        stored = apply_limit_ranges(shape_of(pod, release), ranges, release)
-        actual = {"mutated": shape_data(pod, stored)}
+        stored = apply_limit_ranges(shape_of(pod, release, nano_of), ranges, release)
+        actual = {"mutated": shape_data(pod, stored, unit)}
     whole_pod = pod_totals(stored, release)
-    found = limit_range_denial(stored, ranges, release)
-    texts = dict(_texts(case))
+    found = limit_range_denial(stored, ranges, release, unit=unit)
+    texts = dict(_texts(case, unit))
     violations = (
-        [] if found is None else [_violation_data(item, texts) for item in found.violations]
+        [] if found is None else [_violation_data(item, texts, unit) for item in found.violations]
     )
     return actual | {
-        "pod_requests": amount_texts(whole_pod.requests),
-        "pod_limits": amount_texts(whole_pod.limits),
+        "pod_requests": amount_texts(whole_pod.requests, unit),
+        "pod_limits": amount_texts(whole_pod.limits, unit),
         "denied": found is not None,
         "denied_by": None if found is None else found.index,
         "violations": sorted(violations, key=lambda item: json.dumps(item, sort_keys=True)),
@@ -200,14 +203,16 @@ def _request_data(request: int | autoscaling.UnknownRequest) -> dict[str, Any]:
     return {"milli": request, "error": None}
 
 
-def _violation_data(item: LimitRangeViolation, texts: Mapping[int, str]) -> dict[str, Any]:
+def _violation_data(
+    item: LimitRangeViolation, texts: Mapping[int, str], unit: int
+) -> dict[str, Any]:
     requested = item.value
     if requested is None:
         actual = None
     elif item.which == "ratio":
         actual = f"{requested / 1000:f}"
     else:
-        actual = texts.get(int(requested)) or format_amount(item.resource, int(requested))
+        actual = texts.get(int(requested)) or format_amount(item.resource, int(requested), unit)
     return {
         "type": item.type,
         "resource": item.resource,
@@ -219,17 +224,18 @@ def _violation_data(item: LimitRangeViolation, texts: Mapping[int, str]) -> dict
     }
 
 
-def _texts(value: Any) -> Iterator[tuple[int, str]]:
+def _texts(value: Any, unit: int) -> Iterator[tuple[int, str]]:
     """Each quantity of a case as Kubernetes prints it: violations were recorded in that order."""
     if isinstance(value, Mapping):
         for inner in value.values():
-            yield from _texts(inner)
+            yield from _texts(inner, unit)
     elif isinstance(value, list):
         for inner in value:
-            yield from _texts(inner)
+            yield from _texts(inner, unit)
     elif isinstance(value, str):
         try:
             quantity = Quantity.parse(value)
         except InputError:
             return
-        yield quantity.milli, quantity.canonical
+        amount = quantity.milli if unit == 1 else quantity.nano
+        yield amount, Quantity(amount * (MILLI // unit), quantity.format).canonical

@@ -10,18 +10,26 @@ from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.duration import duration_text
 from memqos.kube.kubelet import KubeletConfiguration, KubeletFault, with_defaults
-from memqos.kube.kubelet.reading import read_kubelet
+from memqos.kube.kubelet.reading import Reading, read_kubelet
 from memqos.kube.node import Capacity, NodeCgroup, allocatable, node_cgroups
 from memqos.kube.pod import Pod
 from memqos.kube.qos import compute_qos_class
-from memqos.kube.quantity import Quantity
-from memqos.kube.resources import hugepage_size
+from memqos.kube.quantity import Quantity, wrap_int64
+from memqos.kube.resources import hugepage_size, kubelet_memory
 from memqos.kube.shape import shape_of
+from memqos.numa.topology_manager import InvalidTopology, configure_topology
 from memqos.plan.cpu import shares_of, weight_of
-from memqos.plan.levels import Levels, class_demand, plan_levels, protection_gauges
+from memqos.plan.levels import (
+    LEVEL_OVERFLOW,
+    Levels,
+    class_demand,
+    plan_levels,
+    protection_gauges,
+)
 from memqos.plan.names import cgroup_names
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.setting import FileSettings
+from memqos.release import Since
 from memqos.settings.settings import Settings
 
 _CHECKED_TOGETHER = {
@@ -33,12 +41,15 @@ _CHECKED_TOGETHER = {
 
 def replay_kubelet_config(case: ReplayCase) -> dict[str, Any]:
     """Whether a configuration is refused, how far it gets, and which fields are blamed."""
-    reading = read_kubelet(case["config"], case_release(case))
+    reading = _on_recorded_machine(read_kubelet(case["config"], case_release(case)))
     stage = reading.refused_at
     if stage == "decode":
         count, mentions = 1, set()
     elif stage == "start":
         mentions = {_CHECKED_TOGETHER.get(name, name) for name in map(_top_field, reading.faults)}
+        # run(), cmd/kubelet/app/server.go, reads evictionHard before all other thresholds.
+        if "evictionHard" in mentions:
+            mentions.discard("evictionSoft")
         count = len(mentions)
     else:
         mentions = {
@@ -54,6 +65,24 @@ def replay_kubelet_config(case: ReplayCase) -> dict[str, Any]:
     if reading.unknown and stage != "decode":
         actual["unknown_fields_ignored"] = True
     return actual
+
+
+def _on_recorded_machine(reading: Reading) -> Reading:
+    """The reading on the machine of the recordings, whose NUMA distances are not known."""
+    config = reading.config
+    if config is None or reading.refused_at not in (None, "start"):
+        return reading
+    topology = configure_topology(
+        config.topology_manager_policy,
+        config.topology_manager_scope,
+        config.topology_manager_policy_options,
+        [0],
+        None,
+    )
+    if not isinstance(topology, InvalidTopology):
+        return reading
+    fault = KubeletFault("start", "topologyManagerPolicyOptions", topology.detail)
+    return msgspec.structs.replace(reading, faults=(*reading.faults, fault))
 
 
 def replay_defaults(case: ReplayCase) -> dict[str, Any]:
@@ -193,11 +222,11 @@ def replay_node_cgroups(case: ReplayCase) -> dict[str, Any]:
         _plan_case_pod(pod, settings, as_created=True)
         for pod in msgspec.convert(case["pods"], tuple[Pod, ...])
     ]
-    demand = class_demand(plans)
+    demand = class_demand(plans, kubelet_memory)
     return {
         "qos_classes": [plan.qos for plan in plans],
-        "at_startup": _levels_data(plan_levels(demand, settings, "start")),
-        "after_update": _levels_data(plan_levels(demand, settings)),
+        "at_startup": _levels_data(plan_levels(demand, settings, "start"), settings),
+        "after_update": _levels_data(plan_levels(demand, settings), settings),
     }
 
 
@@ -208,8 +237,11 @@ def replay_node_eras(case: ReplayCase) -> dict[str, Any]:
         _plan_case_pod(pod, settings, as_created=False)
         for pod in msgspec.convert(case["pods"], tuple[Pod, ...])
     ]
-    levels = plan_levels(class_demand(plans), settings)
-    return {"root": memory_files(levels.kubepods), "burstable": memory_files(levels.burstable)}
+    levels = plan_levels(class_demand(plans, kubelet_memory), settings)
+    return {
+        "root": _level_files(levels.kubepods, settings),
+        "burstable": _level_files(levels.burstable, settings),
+    }
 
 
 def replay_qos_metrics(case: ReplayCase) -> dict[str, Any]:
@@ -236,18 +268,33 @@ def _plan_case_pod(pod: Pod, settings: Settings, *, as_created: bool) -> PodPlan
     return plan_pod(shape, settings, compute_qos_class(shape, settings.release))
 
 
-def _levels_data(levels: Levels) -> dict[str, Any]:
+def _levels_data(levels: Levels, settings: Settings) -> dict[str, Any]:
     return {
-        "root": {"unified": memory_files(levels.kubepods)},
-        "burstable": _with_cpu(levels.burstable),
-        "besteffort": _with_cpu(levels.besteffort),
+        "root": {"unified": _level_files(levels.kubepods, settings)},
+        "burstable": _with_cpu(levels.burstable, settings),
+        "besteffort": _with_cpu(levels.besteffort, settings),
     }
 
 
-def _with_cpu(settings: FileSettings) -> dict[str, Any]:
-    values: dict[str, Any] = {"unified": memory_files(settings)}
-    if "cpu.shares" in settings:
-        shares = settings["cpu.shares"].value
+# setMemoryQoS(), kubelet cm/qos_container_manager_linux.go: until 1.35 only a sum above 0.
+_WRITES_NEGATIVE = Since({22: False, 36: True})
+
+
+def _level_files(files: FileSettings, settings: Settings) -> dict[str, str]:
+    """What the kubelet writes: of a sum that overflows the lowest 64 bits, memqos nothing."""
+    written = memory_files(files)
+    for name, setting in files.items():
+        if setting.rule is LEVEL_OVERFLOW:
+            total = wrap_int64(setting.inputs[0])
+            if total > 0 or _WRITES_NEGATIVE.at(settings.release.minor):
+                written[name] = str(total)
+    return written
+
+
+def _with_cpu(files: FileSettings, settings: Settings) -> dict[str, Any]:
+    values: dict[str, Any] = {"unified": _level_files(files, settings)}
+    if "cpu.shares" in files:
+        shares = files["cpu.shares"].value
         assert isinstance(shares, int)
         values |= {"cpu_shares": shares, "cpu_weight": weight_of(shares)}
     return values

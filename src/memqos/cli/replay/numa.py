@@ -145,7 +145,14 @@ def _settings(case: ReplayCase, changed: Mapping[str, Any] | None = None) -> Man
     ids = [numa.id for numa in machine]
     reservations = _reservations(case["reserved_memory"])
     topology = case.get("topology", {"policy": "none", "scope": "container"})
-    configured = configure_topology(topology["policy"], topology["scope"], {}, ids, None)
+    distances = [numa["distances"] for numa in case["machine"]["numa"] if "distances" in numa]
+    configured = configure_topology(
+        topology["policy"],
+        topology["scope"],
+        topology.get("policy_options") or {},
+        ids,
+        distances or None,
+    )
     assert isinstance(configured, TopologySettings)
     return ManagerSettings(
         machine=machine,

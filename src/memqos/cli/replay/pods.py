@@ -6,17 +6,26 @@ from typing import Any
 import msgspec
 
 from memqos.errors import InputError
-from memqos.kube.aggregate import pod_limits, pod_requests
+from memqos.kube.aggregate import has_pod_level, pod_limits, pod_requests
 from memqos.kube.defaulting import apply_defaults
-from memqos.kube.pod import Container, Pod
+from memqos.kube.pod import Container, Pod, QosClass
 from memqos.kube.qos import compute_qos_class
-from memqos.kube.quantity import Quantity
-from memqos.kube.resources import Amounts, Resources, format_amount, hugepage_size
+from memqos.kube.quantity import MAX_INT64, Quantity, whole
+from memqos.kube.resources import (
+    MEMORY,
+    Amounts,
+    Resources,
+    format_amount,
+    hugepage_size,
+    kubelet_memory,
+)
 from memqos.kube.shape import Part, Shape, containers_of, shape_of
 from memqos.kube.validation import validate
+from memqos.plan.container import LIMIT, ContainerPlan, container_rules
+from memqos.plan.memory import MemoryResources
 from memqos.plan.names import cgroup_names
-from memqos.plan.pod import PodPlan, plan_pod
-from memqos.plan.setting import MAX, FileSettings
+from memqos.plan.pod import PodPlan, memory_of_pod, plan_pod
+from memqos.plan.setting import MAX, FileSettings, Setting
 from memqos.release import Release
 from memqos.settings.settings import Settings
 
@@ -79,7 +88,7 @@ def replay_pod_semantics(case: ReplayCase) -> dict[str, Any]:
     }
     if shape.windows:
         return actual
-    plan = plan_pod(shape, settings, compute_qos_class(shape, release))
+    plan = _kubelet_plan(shape, settings)
     return actual | {
         "oom_score_adj": _oom_scores(pod, plan),
         "pod_cgroup": _pod_cgroup(plan),
@@ -95,7 +104,7 @@ def replay_pod_eras(case: ReplayCase) -> dict[str, Any]:
     settings = case_settings(case)
     pod = msgspec.convert(case["pod"], Pod)
     shape = shape_of(pod, settings.release)
-    plan = plan_pod(shape, settings, compute_qos_class(shape, settings.release))
+    plan = _kubelet_plan(shape, settings)
     return {
         "qos_class": plan.qos,
         "oom_score_adj": _oom_scores(pod, plan),
@@ -136,36 +145,80 @@ def memory_files(settings: FileSettings) -> dict[str, str]:
     }
 
 
-def shape_data(pod: Pod, shape: Shape) -> dict[str, Any]:
+def _kubelet_plan(shape: Shape, settings: Settings) -> PodPlan:
+    """The plan with the numbers of the kubelet, where memqos plans nothing by an overflow."""
+    release = settings.release
+    qos = compute_qos_class(shape, release)
+    plan = plan_pod(shape, settings, qos)
+    amounts = [plan.requests, plan.limits]
+    amounts += [side for part in shape.parts for side in (part.requests, part.limits)]
+    if max([whole(each.get(MEMORY, 0)) for each in amounts]) <= MAX_INT64:
+        return plan
+    pod_level = release.is_enabled("PodLevelResources") and has_pod_level(shape, release)
+    level_limits = shape.pod.limits if shape.pod is not None and pod_level else {}
+    request, limit = kubelet_memory(plan.requests), kubelet_memory(plan.limits)
+    _, _, high, maximum = memory_of_pod(
+        shape, settings, qos, request, limit, pod_level, level_limits
+    )
+    # ResourceConfigForPod(), kubelet cm/helpers_linux.go: a pod is protected by a positive sum.
+    minimum, low, _, _ = memory_of_pod(
+        shape, settings, qos, max(0, request), limit, pod_level, level_limits
+    )
+    own = {"memory.min": minimum, "memory.low": low, "memory.high": high, "memory.max": maximum}
+    containers = tuple(
+        ContainerPlan(
+            part.role, planned.settings | _kubelet_files(part, settings, qos, level_limits)
+        )
+        for part, planned in zip(shape.parts, plan.containers, strict=True)
+    )
+    return msgspec.structs.replace(plan, settings=plan.settings | own, containers=containers)
+
+
+def _kubelet_files(
+    part: Part, settings: Settings, qos: QosClass, level_limits: Amounts
+) -> FileSettings:
+    rules = container_rules(settings.release)
+    request, limit = kubelet_memory(part.requests), kubelet_memory(part.limits)
+    resources = MemoryResources(qos, request, limit, bool(level_limits.get(MEMORY)))
+    most = limit or kubelet_memory(level_limits)
+    files = {"memory.max": Setting(most or MAX, LIMIT)}
+    if rules.memory_qos:
+        minimum, low = rules.protection(resources, settings)
+        high = rules.high(resources, settings)
+        files |= {"memory.min": minimum, "memory.low": low, "memory.high": high}
+    return files
+
+
+def shape_data(pod: Pod, shape: Shape, unit: int = 1) -> dict[str, Any]:
     """The requests and limits of a pod and its containers, in the recorded form."""
     return {
-        "containers": _container_stanzas(pod.spec.containers or (), shape.containers),
+        "containers": _container_stanzas(pod.spec.containers or (), shape.containers, unit),
         "init_containers": _container_stanzas(
-            pod.spec.init_containers or (), shape.init_containers
+            pod.spec.init_containers or (), shape.init_containers, unit
         ),
-        "pod": None if shape.pod is None else _stanza(shape.pod),
+        "pod": None if shape.pod is None else _stanza(shape.pod, unit),
     }
 
 
 def _container_stanzas(
-    containers: Iterable[Container], parts: Iterable[Part]
+    containers: Iterable[Container], parts: Iterable[Part], unit: int
 ) -> list[dict[str, Any]]:
     return [
-        {"name": container.name} | _stanza(part)
+        {"name": container.name} | _stanza(part, unit)
         for container, part in zip(containers, parts, strict=True)
     ]
 
 
-def _stanza(resources: Part | Resources) -> dict[str, Any]:
+def _stanza(resources: Part | Resources, unit: int) -> dict[str, Any]:
     return {
-        "requests": amount_texts(resources.requests),
-        "limits": amount_texts(resources.limits),
+        "requests": amount_texts(resources.requests, unit),
+        "limits": amount_texts(resources.limits, unit),
     }
 
 
-def amount_texts(amounts: Amounts) -> dict[str, str]:
-    """Amounts as Kubernetes prints them."""
-    return {name: format_amount(name, amount) for name, amount in amounts.items()}
+def amount_texts(amounts: Amounts, unit: int = 1) -> dict[str, str]:
+    """Amounts, parts of a thousandth of which `unit` make one, as Kubernetes prints them."""
+    return {name: format_amount(name, amount, unit) for name, amount in amounts.items()}
 
 
 def _oom_scores(pod: Pod, plan: PodPlan) -> dict[str, Any]:

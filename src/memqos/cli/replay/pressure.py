@@ -1,5 +1,6 @@
 """Replays recorded verdicts under pressure: eviction, admission, scheduler fit."""
 
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -264,6 +265,8 @@ def _amount_data(amount: ThresholdAmount) -> dict[str, Any]:
 
 def _shortest(single: float) -> float:
     """The shortest decimal that is the same number in single precision."""
+    if not math.isfinite(single):
+        return single
     packed = struct.pack("f", single)
     texts = [float(f"{single:.{digits}g}") for digits in range(1, 10)]
     return next(number for number in texts if struct.pack("f", number) == packed)

@@ -24,6 +24,7 @@ from memqos.draw.text.findings import findings_data, findings_summary
 from memqos.draw.text.table import table
 from memqos.draw.text.terminal import message_lines, paragraph
 from memqos.errors import InputError
+from memqos.findings.catalogue import POD_OOM_KILLED
 from memqos.settings.enablement import Enablement
 from memqos.settings.settings import Settings
 from memqos.units import format_bytes, pluralize
@@ -64,6 +65,7 @@ def audit_text(report: AuditReport) -> list[str]:
         f"{settings_title(audit.settings, report.enablement)}",
         str(report.enablement),
         *[line for note in report.notes for line in message_lines(note, "note: ")],
+        *_killed_line(report),
         "",
     ]
     if not audit.everywhere:
@@ -72,6 +74,17 @@ def audit_text(report: AuditReport) -> list[str]:
     if report.comparison is not None:
         return [*lines, *_comparison_lines(report.comparison)]
     return [*lines, *_node_lines(report), *_finding_lines(report)]
+
+
+def _killed_line(report: AuditReport) -> list[str]:
+    """The workloads that were killed for lack of memory: nothing else is as urgent."""
+    killed = [each for each in report.findings if each.rule == POD_OOM_KILLED.id]
+    if not killed:
+        return []
+    places = [f"{each.where} ({each.evidence[-1]})" for each in killed[:_SHOWN_PLACES]]
+    more = len(killed) - _SHOWN_PLACES
+    places += [f"{more:,} more"] if more > 0 else []
+    return [f"killed for lack of memory: {', '.join(places)}"]
 
 
 def settings_title(settings: Settings, enablement: Enablement) -> str:

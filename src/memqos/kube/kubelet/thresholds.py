@@ -10,7 +10,7 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.kube.duration import parse_duration
-from memqos.kube.quantity import Quantity
+from memqos.kube.quantity import MAX_INT64, Quantity
 from memqos.release import Since
 
 MEMORY_AVAILABLE: Final = "memory.available"
@@ -76,6 +76,7 @@ _NEXT_STEP: Final[Mapping[ThresholdProblem, str]] = {
 }
 
 _FLOAT: Final = re.compile(r"[+-]?[0-9_]*\.?[0-9_]*(?:e[+-]?[0-9_]+)?", re.I)
+_NOT_FINITE: Final = re.compile(r"nan|[+-]?inf(?:inity)?", re.I)
 _HEX_FLOAT: Final = re.compile(r"[+-]?0x[0-9a-f]*\.?[0-9a-f]*p[+-]?[0-9]+", re.I)
 
 
@@ -91,7 +92,11 @@ class ThresholdAmount(msgspec.Struct, frozen=True):
         if self.quantity is not None:
             return self.quantity
         assert self.percentage is not None
-        return Quantity.of(int(float(capacity) * self.percentage), "BinarySI")
+        share = float(capacity) * self.percentage
+        # strconv.ParseFloat() reads NaN and Inf, and no comparison of parseThresholdStatement()
+        # refuses NaN. Go on amd64 makes the smallest int64 of both: such a threshold is never met.
+        amount = int(share) if math.isfinite(share) else -MAX_INT64 - 1
+        return Quantity.of(amount, "BinarySI")
 
 
 class Threshold(msgspec.Struct, frozen=True):
@@ -246,9 +251,9 @@ def _minimum_reclaim(text: str) -> ThresholdAmount | ThresholdProblem:
         if share is None:
             return "percentage_parse"
         return (
-            ThresholdAmount(percentage=share)
-            if share > 0
-            else "min_reclaim_percentage_not_positive"
+            "min_reclaim_percentage_not_positive"
+            if share <= 0
+            else ThresholdAmount(percentage=share)
         )
     quantity = _quantity(text)
     if quantity is None:
@@ -268,6 +273,8 @@ def _percentage(text: str) -> float | None:
     # parsePercentage(), kubelet eviction/helpers.go: strconv.ParseFloat(…, 32) / 100, all float32.
     digits = text.rstrip("%")
     try:
+        if _NOT_FINITE.fullmatch(digits):
+            return float(digits)
         if _HEX_FLOAT.fullmatch(digits):
             number = float.fromhex(digits)
         elif _FLOAT.fullmatch(digits):

@@ -1,7 +1,7 @@
 """What the kubelet refuses in its configuration, before it runs and as it starts.
 
-Only fields that memqos uses are checked. What depends on the machine (NUMA nodes, capacity, the
-options of the Topology Manager, which the policy `none` never reads) is checked elsewhere.
+Only fields that memqos uses are checked. What depends on the machine (NUMA nodes and their
+distances, capacity) is checked elsewhere.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +18,7 @@ from memqos.kube.kubelet.reservations import (
     read_reservations,
 )
 from memqos.kube.kubelet.thresholds import _PODS, read_thresholds
+from memqos.kube.kubelet.topology_options import option_fault
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY, is_hugepages
 from memqos.release import Release, Since, dependencies, stage
@@ -84,6 +85,11 @@ def start_faults(config: KubeletConfiguration, release: Release) -> list[Kubelet
         KubeletFault("start", f"{fault.field}[{fault.signal}]", fault.what, hint=fault.hint)
         for fault in thresholds.faults
     ]
+    option = option_fault(config.topology_manager_policy_options)
+    # NewManager(), kubelet cm/topologymanager/topology_manager.go: `none` reads no option.
+    if option is not None and config.topology_manager_policy != "none":
+        field = f"topologyManagerPolicyOptions[{option.name}]"
+        faults.append(KubeletFault("start", field, option.detail))
     policy = config.memory_manager_policy
     if policy not in MEMORY_MANAGER_POLICIES:
         faults.append(_choice("start", "memoryManagerPolicy", policy, MEMORY_MANAGER_POLICIES))

@@ -15,6 +15,8 @@ from memqos.kube.shape import CRITICAL_PRIORITY, NODE_CRITICAL
 NO_NAMESPACE: Final = "default"
 _LIST: Final = "List"
 _RESIZE: Final = b"PodResizePending"
+_JOB: Final = b'"Job"'
+_TMPFS: Final = b'"Memory"'
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _NOTHING: Final = msgspec.Raw()
 
@@ -33,12 +35,35 @@ class DumpedContainer(_Lean, frozen=True, gc=False):
     usage: ResourceList | None = None
 
 
+class DumpedEnd(_Lean, frozen=True, gc=False):
+    """How a container ended."""
+
+    reason: str | None = None
+    exit_code: int | None = None
+    finished_at: str | None = None
+
+
+class DumpedState(_Lean, frozen=True, gc=False):
+    """`state` or `lastState` of a container, as far as it ended."""
+
+    terminated: DumpedEnd | None = None
+
+
 class DumpedStatus(_Lean, frozen=True, gc=False):
     """What was reported of one container."""
 
     name: str = ""
     resources: msgspec.Raw = _NOTHING
     allocated_resources: msgspec.Raw = _NOTHING
+    restart_count: int | None = None
+    state: DumpedState | None = None
+    last_state: DumpedState | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it does not run, and has not ended well."""
+        ended = self.state.terminated if self.state is not None else None
+        return ended is not None and bool(ended.exit_code)
 
 
 class _Annotations(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +79,7 @@ class _Metadata(_Lean, frozen=True, gc=False):
     namespace: str | None = None
     uid: str | None = None
     annotations: _Annotations | None = None
+    owner_references: msgspec.Raw = _NOTHING
 
 
 class _Spec(_Lean, frozen=True, gc=False):
@@ -66,10 +92,13 @@ class _Spec(_Lean, frozen=True, gc=False):
     priority_class_name: str | None = None
     priority: int | None = None
     node_name: str | None = None
+    volumes: msgspec.Raw = _NOTHING
 
 
 class _Status(_Lean, frozen=True, gc=False):
     phase: str | None = None
+    reason: msgspec.Raw = _NOTHING
+    message: msgspec.Raw = _NOTHING
     qos_class: str | None = None
     container_statuses: tuple[DumpedStatus, ...] | None = None
     init_container_statuses: tuple[DumpedStatus, ...] | None = None
@@ -116,6 +145,18 @@ class Dumped(_Lean, frozen=True, gc=False):
         """namespace/name."""
         metadata = self.metadata
         return f"{metadata.namespace or NO_NAMESPACE}/{metadata.name or '?'}"
+
+    @property
+    def workload(self) -> str:
+        """The prefix that the names of its replicas share; the runs of a CronJob share one."""
+        prefix = self.metadata.generate_name
+        if prefix is None:
+            return self.metadata.name or "?"
+        # getJobName(), pkg/controller/cronjob/cronjob_controllerv2.go: a Job has the minute of its
+        # run in its name, in older releases the second.
+        if prefix[-9:-1].isdigit() and _JOB in bytes(self.metadata.owner_references):
+            return prefix[:-1].rstrip("0123456789")
+        return prefix
 
     @property
     def has_ended(self) -> bool:
@@ -193,11 +234,17 @@ def _is_unusual(spec: _Spec, status: _Status) -> bool:
         or spec.resources
         or spec.overhead
         or spec.os
+        or _has_tmpfs(spec)
         or spec.priority_class_name == NODE_CRITICAL
         or status.resources
         or status.allocated_resources
         or (status.conditions and _RESIZE in bytes(status.conditions))
     )
+
+
+def _has_tmpfs(spec: _Spec) -> bool:
+    """Whether a volume may be one in memory."""
+    return bool(spec.volumes) and _TMPFS in bytes(spec.volumes)
 
 
 def encode_abridged(pod: Dumped, names: tuple[str, ...]) -> bytes:
@@ -225,6 +272,7 @@ def encode_abridged(pod: Dumped, names: tuple[str, ...]) -> bytes:
         (b',"resources":', spec.resources),
         (b',"overhead":', spec.overhead),
         (b',"os":', spec.os),
+        (b',"volumes":', spec.volumes if _has_tmpfs(spec) else _NOTHING),
     ):
         if value:
             text += [field, value]
