@@ -5,6 +5,7 @@ python -m tests.fakes.recording examples/records
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -63,7 +64,9 @@ class Files:
 
 
 def write_example(folder: str) -> None:
-    """Have the whole morning recorded."""
+    """Have the whole morning recorded, once: a writer adds to the files that are there."""
+    for path in Path(folder).glob("*.records"):
+        path.unlink()
     recorder = RecordWriter(
         folder, clock=RecordClock(BOOT, uptime=lambda: 86_400.0, wall=lambda: TEN / 1000)
     )

@@ -94,6 +94,7 @@ def command(
     size_of = _sizes(selection, given, sources, histories.until)
     report = _replay(sources, histories.until, selection, size_of, resolved)
     if output == "table":
+        print_lines(dict.fromkeys(str(each) for each in report.enablement))
         print_notes(dict.fromkeys(note for each in resolved for note in each.notes))
         print_lines(backtest_text(report, why=why))
     elif output == "html":
@@ -156,6 +157,7 @@ def _replay(
         )
     return BacktestReport(
         tuple(settings_title(each.settings, each.enablement) for each in resolved),
+        tuple(each.enablement for each in resolved),
         tuple(
             ReplayedContainer(name, levels[name], tuple(each.result() for each in found))
             for name, found in replays.items()

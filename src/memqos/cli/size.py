@@ -94,15 +94,15 @@ def _print(
     report: SizeReport, resolved: NodeSettings, sources: int, output: _Output, *, why: bool
 ) -> None:
     if output == "table":
-        print_lines([summary_line(report, sources)])
+        print_lines([summary_line(report, sources), str(resolved.enablement)])
         print_notes(resolved.notes)
         print_lines(["", *size_text(report, resolved.settings.memory_allocatable, why=why)])
     elif output in ("json", "yaml"):
-        emit(size_data(report), "json" if output == "json" else "yaml")
+        emit(size_data(report, resolved.enablement), "json" if output == "json" else "yaml")
     elif output == "svg":
         from memqos.draw.svg.size import size_svg
 
-        print(size_svg(report))
+        print(size_svg(report, resolved.enablement))
     else:
         _print_manifests(report, output)
 

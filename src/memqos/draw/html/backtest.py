@@ -25,6 +25,7 @@ def backtest_page(report: BacktestReport) -> str:
     body: list[Markup] = [
         el("h1", "Memory backtest"),
         el("p", " · ".join(report.settings), class_="terms"),
+        *(el("p", line, class_="note") for line in dict.fromkeys(map(str, report.enablement))),
     ]
     if len(report.settings) == 2:
         body.append(el("p", comparison_line(report)))

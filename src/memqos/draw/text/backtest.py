@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from memqos.draw.text.table import table
+from memqos.settings.enablement import Enablement
 from memqos.size.consequences import ContainerLevels
 from memqos.size.history import SeriesName
 from memqos.size.replay import Episode, Excess, ReplayResult
@@ -30,6 +31,8 @@ class BacktestReport(msgspec.Struct, frozen=True):
 
     settings: tuple[str, ...]
     """A title for each."""
+    enablement: tuple[Enablement, ...]
+    """Whether Memory QoS is on in each."""
     containers: tuple[ReplayedContainer, ...]
     skipped: tuple[str, ...] = ()
     """Series of which neither request nor limit is known."""
@@ -140,6 +143,7 @@ def backtest_data(report: BacktestReport) -> dict[str, Any]:
     """All of it for scripts."""
     return {
         "settings": list(report.settings),
+        "enablement": [each.data for each in report.enablement],
         "series": [
             {
                 "series": each.name.text,

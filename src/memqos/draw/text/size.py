@@ -7,6 +7,7 @@ import msgspec
 
 from memqos.draw.text.table import table
 from memqos.plan.setting import FileValue
+from memqos.settings.enablement import Enablement
 from memqos.size.consequences import ContainerLevels, MemorySize
 from memqos.size.savings import ClusterSavings, WorkloadSavings
 from memqos.size.workloads import PodLevelSize, SizedContainer, SizedWorkload, SizeReport
@@ -109,9 +110,10 @@ def _value_text(file: str, value: FileValue) -> str:
     return str(value)
 
 
-def size_data(report: SizeReport) -> dict[str, Any]:
+def size_data(report: SizeReport, enablement: Enablement) -> dict[str, Any]:
     """All of it for scripts."""
     return {
+        "enablement": enablement.data,
         "series": [_series_data(each) for each in report.containers],
         "workloads": [_workload_data(each) for each in report.workloads],
         "pods": [
