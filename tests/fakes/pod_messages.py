@@ -39,12 +39,14 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "EmptyDir": {"medium": (1, "string"), "sizeLimit": (2, "Quantity")},
     "VolumeSource": {"emptyDir": (2, "EmptyDir")},
     "Volume": {"name": (1, "string"), "source": (2, "VolumeSource")},
+    "SecurityContext": {"supplementalGroupsPolicy": (12, "string")},
     "Spec": {
         "volumes": (1, "many Volume"),
         "containers": (2, "many Container"),
         "terminationGracePeriodSeconds": (4, "int64"),
         "activeDeadlineSeconds": (5, "int64"),
         "nodeName": (10, "string"),
+        "securityContext": (14, "SecurityContext"),
         "initContainers": (20, "many Container"),
         "tolerations": (22, "many Toleration"),
         "priorityClassName": (24, "string"),
@@ -78,6 +80,18 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "reason": (5, "string"),
         "message": (6, "string"),
     },
+    "ClaimMapping": {"name": (1, "string"), "quantity": (2, "Quantity")},
+    "ClaimOverhead": {
+        "name": (1, "string"),
+        "perPod": (2, "Quantity"),
+        "perContainer": (3, "Quantity"),
+    },
+    "ClaimStatus": {
+        "resourceClaimName": (1, "string"),
+        "containers": (2, "many string"),
+        "mapping": (4, "many ClaimMapping"),
+        "overhead": (5, "many ClaimOverhead"),
+    },
     "Status": {
         "phase": (1, "string"),
         "conditions": (2, "many Condition"),
@@ -90,6 +104,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "ephemeralContainerStatuses": (13, "many ContainerStatus"),
         "allocatedResources": (19, "map Quantity"),
         "resources": (20, "Resources"),
+        "nodeAllocatableResourceClaimStatuses": (21, "many ClaimStatus"),
     },
     "Metadata": {
         "name": (1, "string"),

@@ -82,3 +82,11 @@ def test_pages_install_nothing_that_is_not_pinned_by_its_hash() -> None:
     assert installs
     for line in installs:
         assert "--require-hashes" in line or "--no-build-isolation --no-deps" in line, line
+
+
+def test_no_two_decisions_share_a_number() -> None:
+    records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [int(record.name[:4]) for record in records]
+    assert len(set(numbers)) == len(numbers)
+    for number, record in zip(numbers, records, strict=True):
+        assert record.read_text().startswith(f"# {number}. "), record.name

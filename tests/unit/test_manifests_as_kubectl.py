@@ -20,8 +20,8 @@ ROOTS = {
 }
 SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
 SETTINGS = (
-    "Kubernetes 1.36 · policy None · factor 0.9 · no node given\n"
-    "note: MemoryQoS is alpha and off by default in 1.36: shown as if it were on\n"
+    "Kubernetes 1.36 · MemoryQoS as if on · policy None · factor 0.9 · no node given\n"
+    "MemoryQoS is shown as if on: no kubelet is known; by default it is off in 1.36 (alpha)\n"
 )
 
 
@@ -132,10 +132,12 @@ def test_what_helm_prints_is_explained_and_the_rest_of_it_is_counted() -> None:
     assert done.out == (
         f"{SETTINGS}\n"
         "pod/web  Burstable\n"
-        "                       memory.                         oom_    cpu.\n"
-        "       request  limit      min  low  high    max  score_adj  weight  max\n"
-        "pod      256Mi  256Mi        –    –     –  256Mi                  1    –\n"
-        "└ app    256Mi  256Mi        0    0     –  256Mi    --node?       1  max\n"
+        "                            memory.                         oom_    cpu.\n"
+        "            request  limit      min  low  high    max  score_adj  weight  max\n"
+        "pod    on     256Mi  256Mi        –    –     –  256Mi                  1    –\n"
+        "       off                        –    –     –\n"
+        "└ app  on     256Mi  256Mi        0    0     –  256Mi    --node?       1  max\n"
+        "       off                        –    –     –\n"
     )
     assert done.err == (
         "skipped, as they hold no pods: 2 Service, 1 CustomResourceDefinition, "
@@ -193,7 +195,7 @@ def test_a_file_with_nothing_but_a_service_and_a_misspelt_kind_are_faults() -> N
 def test_doubtful_sizes_of_a_node_bring_a_note(options: tuple[str, ...], notes: list[str]) -> None:
     done = explain(pod(), options=options)
     found = [line.strip() for line in done.out.splitlines() if "note: " in line]
-    assert found[1:] == [f"note: {note}" for note in notes]
+    assert found == [f"note: {note}" for note in notes]
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ WHOLE: dict[str, Any] = {
     },
     "spec": {
         "nodeName": "node1",
+        "securityContext": {"supplementalGroupsPolicy": "Strict"},
         "containers": [
             {
                 "name": "c",
@@ -96,6 +97,14 @@ WHOLE: dict[str, Any] = {
         "ephemeralContainerStatuses": [{"name": "e", "restartCount": 0}],
         "allocatedResources": {"memory": "1Gi"},
         "resources": {"limits": {"memory": "3Gi"}},
+        "nodeAllocatableResourceClaimStatuses": [
+            {
+                "resourceClaimName": "buffers",
+                "containers": ["c"],
+                "mapping": [{"name": "memory", "quantity": "2Gi"}],
+                "overhead": [{"name": "memory", "perPod": "8Mi", "perContainer": "4Mi"}],
+            }
+        ],
     },
 }
 
@@ -181,7 +190,7 @@ class TestDecoding:
             decode_pod(far)
 
 
-_NOT_ABOUT_A_NODE = {"affinity", "nodeSelector", "securityContext", "ports"}
+_NOT_ABOUT_A_NODE = {"affinity", "nodeSelector", "ports"}
 """Where a scheduler may put a pod, and what admission looks at: the pods here are on their node."""
 
 

@@ -65,6 +65,7 @@ def test_the_screen_of_a_steady_container(steady: str) -> None:
     done = memqos("size", "--history", steady, "--why", "--release", "1.37")
     assert done.out.splitlines() == [
         "1 series out of 1 history, 1 sized",
+        "MemoryQoS is shown as if on: no kubelet is known; by default it is on in 1.37 (beta)",
         "",
         "CONTAINER     PODS  REQUEST  LIMIT   PEAK   MEAN  RISK    SURE",
         "shop/web/app     1    236Mi  236Mi  200Mi  200Mi  1.0%  medium",
@@ -208,6 +209,23 @@ def test_the_picture_shows_the_history_and_the_limit(steady: str) -> None:
     assert "limit 236Mi" in done.out
 
 
+@pytest.mark.parametrize(
+    ("gate", "state"), [((), "as if on"), (("--gate", "MemoryQoS=false"), "off")]
+)
+def test_every_answer_says_whether_memory_qos_is_on(
+    steady: str, gate: tuple[str, ...], state: str
+) -> None:
+    size = ("size", "--history", steady, *gate)
+    backtest = ("backtest", "--history", steady, "--limit", "1Gi", *gate)
+    enablement = memqos(*size, "-o", "json").data["enablement"]
+    assert enablement["state"] == state
+    assert enablement["sentence"] in memqos(*size).out.splitlines()
+    assert f"MemoryQoS {state}" in memqos(*size, "-o", "svg").out
+    assert memqos(*backtest, "-o", "json").data["enablement"] == [enablement]
+    assert enablement["sentence"] in memqos(*backtest).out.splitlines()
+    assert enablement["sentence"] in memqos(*backtest, "-o", "html").out
+
+
 def test_the_flight_recorder_is_a_history() -> None:
     done = memqos("size", "--history", "examples/records", "-o", "json")
     by_name = {each["series"]: each for each in done.data["series"]}
@@ -339,24 +357,25 @@ def test_the_screen_of_a_backtest(tmp_path: Path) -> None:
         "--compare", "factor=0.5", "--release", "1.36",
     )  # fmt: skip
     assert done.out.splitlines() == [
-        "note: MemoryQoS is alpha and off by default in 1.36: shown as if it were on",
+        "MemoryQoS is shown as if on: no kubelet is known; by default it is off in 1.36 (alpha)",
         "",
-        "Kubernetes 1.36 · policy None · factor 0.9",
+        "Kubernetes 1.36 · MemoryQoS as if on · policy None · factor 0.9",
         "CONTAINER        HIGH    MAX  THROTTLED  DAYS  PROTECTED  KILLED",
         "shop/web-0/app  190Mi  200Mi      33.3%   1/1          –       1",
         "1 container-day: throttled on 1, killed on 1 (1 kill)",
         "  shop/web-0/app killed after 0.3 h, for 5 min, at 300Mi",
         "  shop/web-0/app throttled after 0.1 h, for 10 min, at 195Mi",
         "",
-        "Kubernetes 1.36 · policy None · factor 0.5",
+        "Kubernetes 1.36 · MemoryQoS as if on · policy None · factor 0.5",
         "CONTAINER        HIGH    MAX  THROTTLED  DAYS  PROTECTED  KILLED",
         "shop/web-0/app  150Mi  200Mi      33.3%   1/1          –       1",
         "1 container-day: throttled on 1, killed on 1 (1 kill)",
         "  shop/web-0/app killed after 0.3 h, for 5 min, at 300Mi",
         "  shop/web-0/app throttled after 0.1 h, for 10 min, at 195Mi",
         "",
-        "Kubernetes 1.36 · policy None · factor 0.5 against Kubernetes 1.36 · policy None · "
-        "factor 0.9: throttled 0 s longer, +0 kills",
+        "Kubernetes 1.36 · MemoryQoS as if on · policy None · factor 0.5 against "
+        "Kubernetes 1.36 · MemoryQoS as if on · policy None · factor 0.9: "
+        "throttled 0 s longer, +0 kills",
     ]
 
 

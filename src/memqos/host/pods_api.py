@@ -294,6 +294,7 @@ _SPEC: Final[_Fields] = {
     4: _PodField("terminationGracePeriodSeconds", _number),
     5: _PodField("activeDeadlineSeconds", _number),
     10: _PodField("nodeName", _text),
+    14: _PodField("securityContext", _message({12: _PodField("supplementalGroupsPolicy", _text)})),
     20: _list("initContainers", _CONTAINER),
     22: _list("tolerations", _TOLERATION),
     24: _PodField("priorityClassName", _text),
@@ -327,6 +328,19 @@ _CONDITION: Final[_Fields] = {
     2: _PodField("status", _text),
     5: _PodField("reason", _text),
 }
+_CLAIM_STATUS: Final[_Fields] = {
+    1: _PodField("resourceClaimName", _text),
+    2: _PodField("containers", _text, "list"),
+    4: _list("mapping", {1: _PodField("name", _text), 2: _PodField("quantity", _quantity)}),
+    5: _list(
+        "overhead",
+        {
+            1: _PodField("name", _text),
+            2: _PodField("perPod", _quantity),
+            3: _PodField("perContainer", _quantity),
+        },
+    ),
+}
 _STATUS: Final[_Fields] = {
     1: _PodField("phase", _text),
     2: _list("conditions", _CONDITION),
@@ -339,6 +353,7 @@ _STATUS: Final[_Fields] = {
     13: _list("ephemeralContainerStatuses", _CONTAINER_STATUS),
     19: _map("allocatedResources", _quantity),
     20: _PodField("resources", _message(_RESOURCES)),
+    21: _list("nodeAllocatableResourceClaimStatuses", _CLAIM_STATUS),
 }
 _METADATA: Final[_Fields] = {
     1: _PodField("name", _text),
