@@ -24,7 +24,13 @@ _CONTAINER = {
 _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "Quantity": {"string": (1, "string")},
     "Time": {"seconds": (1, "int64"), "nanos": (2, "int32")},
-    "Resources": {"limits": (1, "map Quantity"), "requests": (2, "map Quantity")},
+    "Claim": {"name": (1, "string"), "request": (2, "string")},
+    "Resources": {
+        "limits": (1, "map Quantity"),
+        "requests": (2, "map Quantity"),
+        "claims": (3, "many Claim"),
+    },
+    "PodClaim": {"name": (1, "string")},
     "ResizePolicy": {"resourceName": (1, "string"), "restartPolicy": (2, "string")},
     "Container": _CONTAINER,
     "EphemeralContainer": {"common": (1, "Container"), "targetContainerName": (2, "string")},
@@ -55,6 +61,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "overhead": (32, "map Quantity"),
         "ephemeralContainers": (34, "many EphemeralContainer"),
         "os": (36, "OS"),
+        "resourceClaims": (39, "many PodClaim"),
         "resources": (40, "Resources"),
     },
     "Running": {"startedAt": (1, "Time")},

@@ -17,12 +17,8 @@ from tests.fakes.node import memory_folder
 from tests.fakes.pods_api import FakePodsApi, fake_pods_api
 
 from memqos.agent.configuration import PodSourceConfig
-from memqos.agent.pod_source import (
-    AutomaticPods,
-    PodsApiTimings,
-    WatchedPodsApi,
-    agent_pod_source,
-)
+from memqos.agent.pod_source import AutomaticPods, agent_pod_source
+from memqos.agent.pods_api_watch import PodsApiTimings, WatchedPodsApi
 from memqos.cli.agent import flag_values
 from memqos.converge.pod_sources import PodSource
 from memqos.errors import Unreachable

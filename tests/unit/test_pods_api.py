@@ -17,7 +17,7 @@ from tests.fakes.node import memory_folder
 from tests.fakes.pod_messages import encode_pod
 from tests.fakes.pods_api import FakePodsApi, Mood, fake_pods_api
 
-from memqos.agent.pod_source import PodsApiTimings, WatchedPodsApi
+from memqos.agent.pods_api_watch import PodsApiTimings, WatchedPodsApi
 from memqos.converge.pod_sources import PODS_API_SOCKET, PodsApiPods, pods_api_socket
 from memqos.errors import Unreachable
 from memqos.host.pods_api import PodsApiClient, PodsNotReady, decode_pod
@@ -44,7 +44,11 @@ WHOLE: dict[str, Any] = {
                 "name": "c",
                 "image": "i",
                 "command": ["sleep"],
-                "resources": {"requests": {"memory": "1Gi", "cpu": "250m"}, "limits": {"cpu": "1"}},
+                "resources": {
+                    "requests": {"memory": "1Gi", "cpu": "250m"},
+                    "limits": {"cpu": "1"},
+                    "claims": [{"name": "gpu", "request": "one"}],
+                },
                 "resizePolicy": [{"resourceName": "memory", "restartPolicy": "NotRequired"}],
             }
         ],
@@ -54,6 +58,7 @@ WHOLE: dict[str, Any] = {
         "resources": {"limits": {"memory": "3Gi"}},
         "overhead": {"memory": "120Mi"},
         "os": {"name": "linux"},
+        "resourceClaims": [{"name": "gpu"}],
         "priorityClassName": "high",
         "priority": -5,
         "tolerations": [
@@ -421,7 +426,7 @@ class TestCommands:
 def test_nobody_pays_for_a_client_that_is_not_used(folder: Path) -> None:
     code = (
         "import sys, memqos.cli.plan, memqos.cli.apply, memqos.cli.doctor, memqos.cli.snapshot\n"
-        "from memqos.agent.pod_source import WatchedPodsApi\n"
+        "from memqos.agent.pods_api_watch import WatchedPodsApi\n"
         f"source = WatchedPodsApi({str(folder / 'none.sock')!r})\n"
         "source.start(); source.wait(); source.stop()\n"
         "print([name for name in ('asyncio', 'h2', 'memqos.host.pods_api') if name in sys.modules])"

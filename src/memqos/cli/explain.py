@@ -286,7 +286,7 @@ def _data(
             "enablement": enablement,
             "pods": pods,
         }
-    from memqos.draw.text.pod import pod_data
+    from memqos.draw.text.pod_data import pod_data
 
     return {
         "terms": settings[0],

@@ -266,7 +266,11 @@ def _list(name: str, fields: _Fields) -> _PodField:
     return _PodField(name, _message(fields), "list")
 
 
-_RESOURCES: Final[_Fields] = {1: _map("limits", _quantity), 2: _map("requests", _quantity)}
+_RESOURCES: Final[_Fields] = {
+    1: _map("limits", _quantity),
+    2: _map("requests", _quantity),
+    3: _list("claims", {1: _PodField("name", _text), 2: _PodField("request", _text)}),
+}
 _CONTAINER: Final[_Fields] = {
     1: _PodField("name", _text),
     2: _PodField("image", _text),
@@ -302,6 +306,7 @@ _SPEC: Final[_Fields] = {
     32: _map("overhead", _quantity),
     34: _list("ephemeralContainers", {1: _PodField("", _message(_CONTAINER), "inline")}),
     36: _PodField("os", _message({1: _PodField("name", _text)})),
+    39: _list("resourceClaims", {1: _PodField("name", _text)}),
     40: _PodField("resources", _message(_RESOURCES)),
 }
 _TERMINATED: Final[_Fields] = {

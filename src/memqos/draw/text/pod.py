@@ -6,11 +6,9 @@ from typing import Any, Final
 import msgspec
 
 from memqos.cluster.autoscaling import AutoscalerRequests, UnknownRequest
-from memqos.draw.text.amounts import quantity_texts, resources_data
 from memqos.draw.text.table import table
 from memqos.kube.explanations import why_class, why_defaulted, why_total
-from memqos.kube.node import WINDOWS
-from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount, legible, whole
+from memqos.kube.resources import CPU, MEMORY, Amounts, legible, whole
 from memqos.kube.shape import Role, Shape
 from memqos.plan.cpu import weight_of
 from memqos.plan.pod import PodPlan
@@ -71,12 +69,12 @@ def settings_line(settings: Settings, enablement: Enablement) -> str:
     return " · ".join((f"Kubernetes {settings.release}", state, *effective, node))
 
 
-_WINDOWS_APPLIES: Final = (
+WINDOWS_APPLIES: Final = (
     "QoS class and requests, for scheduling and eviction",
     "limits of containers, which the runtime sets on their job objects",
     "Memory Manager: the policies None and BestEffort alone (WindowsCPUAndMemoryAffinity)",
 )
-_WINDOWS_DOES_NOT_APPLY: Final = (
+WINDOWS_DOES_NOT_APPLY: Final = (
     "cgroups, and so Memory QoS: memory.min, memory.low, memory.high",
     "oom_score_adj: Windows has no OOM killer",
     "pod-level resources, and limits of a pod as a whole",
@@ -94,8 +92,8 @@ def _windows_overview(explained: PodExplanation) -> list[str]:
     return [
         f"{explained.label}{namespace}  {plan.qos} on Windows, without cgroups",
         *table(rows),
-        *[f"  applies: {each}" for each in _WINDOWS_APPLIES],
-        *[f"  does not apply: {each}" for each in _WINDOWS_DOES_NOT_APPLY],
+        *[f"  applies: {each}" for each in WINDOWS_APPLIES],
+        *[f"  does not apply: {each}" for each in WINDOWS_DOES_NOT_APPLY],
         *[f"  note: {note}" for note in explained.notes],
     ]
 
@@ -249,7 +247,7 @@ def _autoscaler_lines(requests: AutoscalerRequests) -> Iterator[str]:
     )
     for resource, request in requests.utilization.items():
         yield (
-            f"  HPA cannot compute {resource} utilization: {_why_unknown(request)}"
+            f"  HPA cannot compute {resource} utilization: {why_unknown(request)}"
             if isinstance(request, UnknownRequest)
             else f"  HPA divides {resource} usage by {legible(resource, request)}: {basis}"
         )
@@ -262,28 +260,10 @@ def _autoscaler_lines(requests: AutoscalerRequests) -> Iterator[str]:
     yield f"  the cluster autoscaler looks for a node with {what}"
 
 
-def _why_unknown(request: UnknownRequest) -> str:
+def why_unknown(request: UnknownRequest) -> str:
     if request.container is None:
         return f"the pod-level requests have no {request.resource}"
     return f"container {request.container} requests no {request.resource}"
-
-
-def _autoscaler_data(requests: AutoscalerRequests) -> dict[str, Any]:
-    return {
-        "hpaDivisor": {
-            resource: None
-            if isinstance(request, UnknownRequest)
-            else format_amount(resource, request)
-            for resource, request in requests.utilization.items()
-        },
-        "hpaFailures": {
-            resource: _why_unknown(request)
-            for resource, request in requests.utilization.items()
-            if isinstance(request, UnknownRequest)
-        },
-        "hpaCountsPodLevel": requests.whole_pod,
-        "clusterAutoscaler": quantity_texts(requests.node),
-    }
 
 
 def gate_off_derivation(explained: PodExplanation) -> list[str]:
@@ -334,104 +314,6 @@ def _value_text(file: str, value: FileValue) -> str:
     if isinstance(value, int) and file.startswith(_BYTES):
         return f"{value} = {format_exact_bytes(value)}" if value >= 1024 else str(value)
     return str(value)
-
-
-def pod_data(
-    explained: PodExplanation,
-    settings: Settings,
-    *,
-    why: bool,
-    gate_off: PodExplanation | None = None,
-) -> dict[str, Any]:
-    """The same as plain data, for scripts."""
-    semantics, shape = explained.semantics, explained.semantics.shape
-    data: dict[str, Any] = {
-        "origin": explained.origin,
-        "name": explained.label,
-        "namespace": explained.namespace,
-        "release": str(settings.release),
-        "valid": not semantics.errors,
-        "errors": [msgspec.to_builtins(error) for error in semantics.errors],
-        "notes": list(explained.notes),
-        "defaulted": {
-            "pod": None if shape.pod is None else resources_data(shape.pod),
-            "containers": {
-                name: resources_data(part)
-                for name, part in zip(explained.names, shape.parts, strict=True)
-            },
-        },
-    }
-    if semantics.plan is None:
-        return data
-    plan = semantics.plan
-    if why:
-        names = list(explained.names)
-        data["why"] = {
-            "class": why_class(shape, names, settings.release),
-            "defaulted": list(why_defaulted(explained.written, shape, names, settings.release)),
-        }
-    values = _values_data(explained, why=why)
-    if gate_off is not None and not explained.windows:
-        both = {"on": values, "off": _values_data(gate_off, why=why)}
-        data["by_enablement"] = both
-    return data | {
-        "qosClass": plan.qos,
-        "requests": quantity_texts(plan.requests),
-        "limits": quantity_texts(plan.limits),
-        **(
-            {}
-            if explained.autoscalers is None
-            else {"autoscaling": _autoscaler_data(explained.autoscalers)}
-        ),
-        **(
-            {
-                "os": WINDOWS,
-                "applies": list(_WINDOWS_APPLIES),
-                "doesNotApply": list(_WINDOWS_DOES_NOT_APPLY),
-            }
-            if explained.windows
-            else {}
-        ),
-        "memoryVolumes": [
-            {
-                "name": volume.name,
-                "size": volume.size,
-                "source": volume.source,
-                "sizeLimit": volume.size_limit,
-            }
-            for volume in explained.volumes
-        ],
-        **values,
-    }
-
-
-def _values_data(explained: PodExplanation, *, why: bool) -> dict[str, Any]:
-    plan = explained.plan
-    return {
-        "pod": {} if explained.windows else _settings_data(plan.settings, why=why),
-        "containers": [
-            {
-                "name": name,
-                "role": container.role,
-                "values": {} if explained.windows else _settings_data(container.settings, why=why),
-            }
-            for name, container in zip(explained.names, plan.containers, strict=True)
-        ],
-    }
-
-
-def _settings_data(settings: FileSettings, *, why: bool) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for file, setting in settings.items():
-        name, value = file, setting.value
-        if file == "cpu.shares":
-            name, value = "cpu.weight", cpu_weight(settings)
-        values[name] = _setting_with_reason(setting, value) if why else value
-    return values
-
-
-def _setting_with_reason(setting: Setting, value: FileValue) -> dict[str, Any]:
-    return {"value": value, "because": msgspec.to_builtins(setting.because)}
 
 
 def release_comparison(columns: Sequence[tuple[str, PodExplanation]]) -> list[str]:
