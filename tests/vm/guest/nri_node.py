@@ -47,6 +47,11 @@ class NriNode(Agent):
         found: dict[str, Any] = self.state()["nri"]
         return found
 
+    def count_adjusted(self) -> int:
+        """Answers that set values, as of the last turn: the state is published at its end."""
+        found: int = self.nri()["answers"].get("set", 0)
+        return found
+
     def pod(
         self, uid: str, handler: Handler = "runc", containers: Sequence[str] = ("main",)
     ) -> RunningPod:

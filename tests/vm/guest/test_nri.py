@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from tests.eventually import eventually
 from tests.vm.guest.nri_node import HIGH, LIMIT, LOW, OWN, NriNode, values
 from tests.vm.guest.owner_node import number, systemctl, text
 from tests.vm.guest.runtime import Handler
@@ -40,7 +41,7 @@ def test_values_are_there_at_the_first_instruction_and_no_update_or_reload_undoe
     pod = node.pod(f"{node.driver}-{handler}", handler)
     cgroup = node.run(pod)
     assert node.first_values(pod) == OWN
-    assert node.nri()["answers"]["set"] >= 1
+    eventually("the answer is counted", lambda: node.count_adjusted() >= 1)
     container = pod.containers["main"]
     stored = node.containerd.stored(container)
     assert (stored[LOW], stored[HIGH]) == OWN
