@@ -88,7 +88,7 @@ _LARGE = st.integers(0, 1000).flatmap(lambda digits: st.integers(-(10**digits), 
 @given(_LARGE, st.sampled_from(["memory", "cpu"]))
 def test_so_is_one_of_any_size(units: int, name: str) -> None:
     text = format_amount(name, units * 1000)
-    # ParseQuantity() (apimachinery resource/quantity.go) caps what has a binary suffix, and only that.
+    # ParseQuantity() (apimachinery resource/quantity.go) caps texts with a binary suffix alone.
     is_capped = text.endswith("i") and abs(units) > MAX_INT64
     expected = (MAX_INT64 if units > 0 else -MAX_INT64) if is_capped else units
     assert milli_of(text) == expected * 1000
