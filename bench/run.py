@@ -26,6 +26,8 @@ BENCHES = (
     "size",
     "apiserver",
     "agent_in_cluster",
+    "top",
+    "web",
 )
 """A module each, with a function `report` that yields lines."""
 

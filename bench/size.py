@@ -1,6 +1,6 @@
 """How well `memqos size` recommends, walking forward in time, and how fast it reads.
 
-    python bench/size.py --traces DIR [--svg FILE]
+    python bench/size.py --traces DIR [--resamples N] [--svg FILE]
 
 DIR holds traces as `series,t_seconds,usage_bytes[,limit_bytes][,max_bytes]`, `.csv` or `.csv.gz`;
 none belong to the project. Generated workloads are scored too. At nine points of every series each
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -30,7 +30,8 @@ from memqos.host.history_files import HistoryFile
 from memqos.size.consequences import workload_of
 from memqos.size.history import HistoryTable, SampleBatch, SeriesHistory
 from memqos.size.need import FEWEST_SAMPLES, need_of
-from memqos.size.recommendation import SizeOptions, estimated_risk, recommend, round_up
+from memqos.size.recommendation import SizeOptions, recommend, round_up
+from memqos.size.risk import estimated_risk
 
 MIB: Final = 1 << 20
 DAY: Final = 86_400.0
@@ -136,6 +137,18 @@ class Score:
         self.tries += 1
         self.violated += any(over)
 
+    def add(self, other: "Score") -> None:
+        """Count what another series came to as well."""
+        self.slack += other.slack
+        self.used += other.used
+        self.seconds += other.seconds
+        self.above += other.above
+        self.samples += other.samples
+        self.kills += other.kills
+        self.tries += other.tries
+        self.violated += other.violated
+        self.changes += other.changes
+
     @property
     def slack_share(self) -> float:
         return self.slack / self.used
@@ -155,24 +168,46 @@ class Score:
         ]
 
 
-def walk_forward(dataset: Sequence[Series]) -> dict[str, Score]:
-    """Every recommender at every point of every series."""
+Scores = dict[str, Score]
+"""Recommender → what it comes to."""
+
+
+def walk_forward(series: Series) -> Scores:
+    """Every recommender at every point of a series."""
     scores = {name: Score() for name in RECOMMENDERS}
-    for series in dataset:
-        before: dict[str, float] = {}
-        start, span = series.times[0], series.times[-1] - series.times[0]
-        for share in SHARES:
-            cut = sum(at <= start + share * span for at in series.times)
-            past, rest = series.values[:cut], series.values[cut:]
-            if cut < FEWEST_SAMPLES or not rest or not max(past) or not max(rest):
-                continue
-            for name, recommended in RECOMMENDERS.items():
-                level = recommended(series.times[:cut], past)
-                scores[name].count(level, series.times[cut:], rest)
-                if name in before:
-                    scores[name].changes.append(abs(level / before[name] - 1))
-                before[name] = level
+    before: dict[str, float] = {}
+    start, span = series.times[0], series.times[-1] - series.times[0]
+    for share in SHARES:
+        cut = sum(at <= start + share * span for at in series.times)
+        past, rest = series.values[:cut], series.values[cut:]
+        if cut < FEWEST_SAMPLES or not rest or not max(past) or not max(rest):
+            continue
+        for name, recommended in RECOMMENDERS.items():
+            level = recommended(series.times[:cut], past)
+            scores[name].count(level, series.times[cut:], rest)
+            if name in before:
+                scores[name].changes.append(abs(level / before[name] - 1))
+            before[name] = level
     return scores
+
+
+def together(parts: Iterable[Scores]) -> Scores:
+    """The scores of several series."""
+    scores = {name: Score() for name in RECOMMENDERS}
+    for part in parts:
+        for name, score in part.items():
+            scores[name].add(score)
+    return scores
+
+
+def count_wins(by_workload: Sequence[Scores], resamples: int) -> int:
+    """How often the verdict is good for as many workloads drawn with replacement.
+
+    What another sample of the same cluster might say: a handful of series decides.
+    """
+    chance = random.Random(1)
+    draws = (chance.choices(by_workload, k=len(by_workload)) for _ in range(resamples))
+    return sum(is_better(together(drawn)) for drawn in draws)
 
 
 def generated(seed: int = 1) -> dict[str, list[Series]]:
@@ -216,11 +251,23 @@ def read_traces(folder: str) -> Iterator[tuple[str, list[Series]]]:
             yield name.partition(".csv")[0], list(series.values())
 
 
-def verdict(scores: dict[str, Score]) -> str:
-    """Whether memqos has less slack than VPA and krr at no more violations than either."""
+def _comparison(scores: Scores) -> tuple[bool, bool]:
+    """Whether memqos has less slack than VPA and krr, and no more violations than either."""
     own, others = scores["memqos"], (scores["VPA"], scores["krr"])
-    less_slack = own.slack_share < min(each.slack_share for each in others)
-    no_more = own.violation_share <= min(each.violation_share for each in others)
+    return (
+        own.slack_share < min(each.slack_share for each in others),
+        own.violation_share <= min(each.violation_share for each in others),
+    )
+
+
+def is_better(scores: Scores) -> bool:
+    """Less slack than VPA and krr at no more violations than either."""
+    return all(_comparison(scores))
+
+
+def verdict(scores: Scores) -> str:
+    """The same in words."""
+    less_slack, no_more = _comparison(scores)
     slack = "less slack than both" if less_slack else "not less slack than both"
     return f"{slack}, {'no more' if no_more else 'more'} violations than either"
 
@@ -304,22 +351,22 @@ def _write_csv(path: str, series: int, points: int) -> None:
             file.write(name + name.join(rows))
 
 
-def report(
-    traces: str | None = None, svg: str | None = None, halves: bool = False
-) -> Iterator[str]:
+def report(traces: str | None = None, svg: str | None = None, resamples: int = 0) -> Iterator[str]:
     """The scores as lines of a table."""
     datasets = dict(read_traces(traces)) if traces else {}
     if not datasets:
         yield "no traces: give a folder of them with --traces DIR"
-    scored: dict[str, dict[str, Score]] = {}
+    scored: dict[str, Scores] = {}
     for name, dataset in {**datasets, **generated()}.items():
-        scored[name] = walk_forward(dataset)
+        parts: dict[str, list[Scores]] = {}
+        for series in dataset:
+            parts.setdefault(_workload(series.name), []).append(walk_forward(series))
+        by_workload = [together(each) for each in parts.values()]
+        scored[name] = together(by_workload)
         yield from _table(name, len(dataset), scored[name])
-        if halves and name in datasets:
-            for half in (0, 1):
-                part = [each for each in dataset if _half(each.name) == half]
-                if part:
-                    yield f"half {half}, {len(part)} series: {verdict(walk_forward(part))}"
+        if resamples and name in datasets:
+            wins = count_wins(by_workload, resamples)
+            yield f"{name}: better than both in {wins} of {resamples} resamples of its workloads"
     yield from calibration(list(datasets.values()))
     if svg is not None:
         from bench.size_picture import scores_svg
@@ -329,12 +376,11 @@ def report(
     yield from streaming()
 
 
-def _half(name: str) -> int:
-    """Which half a series is in: series of one workload are in the same."""
-    return sum(workload_of(part).encode()[-1] for part in name.split("/") if part) % 2
+def _workload(name: str) -> str:
+    return "/".join(workload_of(part) for part in name.split("/"))
 
 
-def _table(name: str, series: int, scores: dict[str, Score]) -> Iterator[str]:
+def _table(name: str, series: int, scores: Scores) -> Iterator[str]:
     yield f"{name}, {series} series: {verdict(scores)}"
     head = ("", "slack", "violations", "tries with any", "kills a day", "churn")
     yield "".join(f"{each:<16}" if not index else f"{each:>16}" for index, each in enumerate(head))
@@ -348,13 +394,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--traces", metavar="DIR")
     parser.add_argument("--svg", metavar="FILE", help="draw slack against violations")
-    parser.add_argument("--halves", action="store_true", help="score halves of the series apart")
+    parser.add_argument("--resamples", type=int, default=0, help="draw workloads so many times")
     parser.add_argument("--streaming", type=int, metavar="SERIES", help="only measure reading")
     arguments = parser.parse_args()
     if arguments.streaming:
         lines = streaming(arguments.streaming)
     else:
-        lines = report(arguments.traces, arguments.svg, arguments.halves)
+        lines = report(arguments.traces, arguments.svg, arguments.resamples)
     for line in lines:
         print(line, flush=True)
 

@@ -1,7 +1,9 @@
-"""How hypothesis searches: the same examples every time, unless asked to explore.
+"""How hypothesis searches: the same examples every time, unless asked to explore. And no width.
 
 `pytest --hypothesis-profile=explore` looks at new examples on every run, and at more of them.
 """
+
+import os
 
 from hypothesis import HealthCheck, settings
 
@@ -17,3 +19,8 @@ settings.register_profile(
     "explore", settings.get_profile("ci"), derandomize=False, max_examples=1000
 )
 settings.load_profile("ci")
+
+# pytest-xdist sets it for its workers; what is not about the width of a terminal has none.
+os.environ.pop("COLUMNS", None)
+# GNU readline, which pdb imports, sets it where os.environ does not see it and child processes do.
+os.unsetenv("COLUMNS")

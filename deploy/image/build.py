@@ -6,23 +6,27 @@ packages and memqos with their bytecode. There is no shell in it, and no package
 
 import argparse
 import os
-import platform
-import shlex
 import shutil
-import subprocess
 import sys
-import tarfile
 import tempfile
-import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 
 from deploy.image import oci
+from deploy.steps import (
+    EPOCH,
+    MACHINES,
+    BuildFailed,
+    install_memqos,
+    install_pinned,
+    pack,
+    project_version,
+    run,
+)
 
-PROJECT = Path(__file__).parents[2]
+CREATED = datetime.fromtimestamp(EPOCH, UTC).isoformat()
 SUITE = "bookworm"
 PYTHON = "3.11"
-EPOCH = 1_700_000_000
-"""The time of every file: the same packages give the same image."""
 SITE = f"usr/local/lib/python{PYTHON}/dist-packages"
 UNWANTED = (
     "usr/share/doc",
@@ -41,7 +45,7 @@ UNWANTED = (
     f"usr/lib/python{PYTHON}/pydoc_data",
     f"usr/lib/python{PYTHON}/lib2to3",
     f"usr/lib/python{PYTHON}/test",
-    "usr/lib/x86_64-linux-gnu/gconv",
+    "usr/lib/*-linux-gnu/gconv",
     "var/cache/*",
     "var/lib/apt",
     "etc/apt",
@@ -49,10 +53,12 @@ UNWANTED = (
     "etc/logrotate.d",
 )
 """Files that nothing in the image uses. The list of packages stays, for image scanners."""
-
-
-class BuildFailed(Exception):
-    """A step of the build failed; the message has the step and its output."""
+LIST_PACKAGES = (
+    """for deb in "$1"/var/cache/apt/archives/*.deb; do """
+    """dpkg-deb --field "$deb" | sed '1a Status: install ok unpacked'; echo; """
+    """done > "$1/var/lib/dpkg/status\""""
+)
+"""Unpacked packages are not listed by dpkg. Scanners, and the SBOM, read this list."""
 
 
 def main() -> int:
@@ -62,10 +68,11 @@ def main() -> int:
     parser.add_argument(
         "--setuptools-of", type=Path, required=True, help="a Python that has setuptools"
     )
+    parser.add_argument("--arch", choices=sorted(MACHINES), default="amd64")
     arguments = parser.parse_args()
     to = arguments.output.absolute()
     try:
-        name, digest = build(to, arguments.setuptools_of.absolute())
+        name, digest = build(to, arguments.setuptools_of.absolute(), arguments.arch)
     except (BuildFailed, OSError) as error:
         sys.stderr.write(f"the image could not be built: {error}\n")
         return 1
@@ -74,77 +81,52 @@ def main() -> int:
     return 0
 
 
-def build(to: Path, python: Path) -> tuple[str, str]:
+def build(to: Path, python: Path, architecture: str) -> tuple[str, str]:
     """Write the image to a tar; its name and digest."""
-    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    version = project_version()
     name = f"localhost/memqos:{version}"
-    if platform.machine() != "x86_64":
-        raise BuildFailed("it is made for x86-64, on a machine that is one")
     if os.geteuid() != 0:
         raise BuildFailed("it takes root to unpack Debian's packages – sudo make image")
     to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="memqos-image-", dir=to.parent) as folder:
         root, site, layer = (Path(folder) / each for each in ("root", "site", "layer.tar"))
-        _install(site, Path(folder), python)
-        _bootstrap(root)
+        install_pinned(site, PYTHON, architecture)
+        install_memqos(site, Path(folder), python)
+        shutil.rmtree(site / "memqos" / "lab")  # experiments are no work of an agent
+        _bootstrap(root, architecture)
         _fill(root, site)
         pack(root, layer)
         image = oci.Image(
-            name,
-            (f"/usr/bin/python{PYTHON}", "-I", "-m", "memqos"),
-            {"PATH": "/usr/bin", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
-            {
+            name=name,
+            architecture=architecture,
+            entrypoint=(f"/usr/bin/python{PYTHON}", "-I", "-m", "memqos"),
+            environment={"PATH": "/usr/bin", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
+            labels={
                 "org.opencontainers.image.title": "memqos",
+                "org.opencontainers.image.description": (
+                    "Memory quality of service for Kubernetes nodes"
+                ),
                 "org.opencontainers.image.version": version,
                 "org.opencontainers.image.licenses": "Apache-2.0",
+                "org.opencontainers.image.created": CREATED,
             },
         )
         return name, oci.write(image, layer, to)
 
 
-def _install(site: Path, scratch: Path, python: Path) -> None:
-    """Install the pinned packages and memqos itself, for the image's Python."""
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-    _run(
-        *(*pip, "install", "--no-compile", "--require-hashes", "--only-binary=:all:"),
-        *("--implementation=cp", f"--python-version={PYTHON}"),
-        *("--platform=manylinux2014_x86_64", "--platform=manylinux_2_28_x86_64"),
-        *("--target", str(site), "--requirement", str(PROJECT / "requirements.txt")),
-    )
-    # From a copy: setuptools writes into the tree it builds.
-    tree = scratch / "tree"
-    tree.mkdir()
-    for each in ("pyproject.toml", "README.md", "LICENSE", "src"):
-        _copy(PROJECT / each, tree / each)
-    _run(
-        *(*pip, "--python", str(python), "install", "--no-compile", "--no-deps"),
-        *("--no-build-isolation", "--target", str(site), str(tree)),
-    )
-    shutil.rmtree(site / "bin", ignore_errors=True)
-    # Both name the folder of this build, and nothing is uninstalled from an image.
-    for file in (*site.glob("memqos-*/direct_url.json"), *site.glob("memqos-*/RECORD")):
-        file.unlink()
-
-
-def _copy(what: Path, to: Path) -> None:
-    if what.is_dir():
-        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        shutil.copytree(what, to, ignore=ignored)
-    else:
-        shutil.copy(what, to)
-
-
-def _bootstrap(root: Path) -> None:
+def _bootstrap(root: Path, architecture: str) -> None:
     """Unpack Python and the libraries it needs; no package is configured, as none needs it."""
     sources = Path("/etc/apt/sources.list.d")
     listed = [Path("/etc/apt/sources.list"), *sources.glob("*.list"), *sources.glob("*.sources")]
-    _run(
+    run(
         # What mmdebstrap mounts in the root is unmounted with the namespace (unshare(1)).
         *("unshare", "--mount"),
         *("mmdebstrap", "--quiet", "--mode=root", "--variant=extract", "--format=directory"),
         "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
         '--aptopt=Acquire::Languages "none"',
         '--aptopt=APT::Install-Recommends "false"',
+        f"--architectures={architecture}",
+        f"--extract-hook={LIST_PACKAGES}",
         f"--include=python{PYTHON}",
         *(SUITE, str(root)),
         *(str(path) for path in listed if path.is_file() and SUITE in path.read_text()),
@@ -156,45 +138,23 @@ def _fill(root: Path, site: Path) -> None:
         for path in root.glob(pattern):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     shutil.copytree(site, root / SITE, dirs_exist_ok=True)
-    # Python does not check at every start whether a source has changed (PEP 552).
-    compiling = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
-    _run("chroot", str(root), f"/usr/bin/python{PYTHON}", *compiling, "/usr/lib", f"/{SITE}")
+    _compile(root)
 
 
-def pack(root: Path, layer: Path) -> None:
-    """Write a tar that depends on the files alone: sorted, owned by root, all of one time.
+def _compile(root: Path) -> None:
+    """Compile all modules; bytecode is the same on every architecture.
 
-    All users may read them, whatever the umask of the build: not every container runs as root.
+    By the build's own Python of the image's version, so that the image of another architecture
+    needs no emulator. Python does not check at every start whether a source has changed (PEP 552).
     """
-
-    def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.mode = 0o755 if entry.mode & 0o100 else 0o644
-        entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
-        entry.mtime = EPOCH
-        return entry
-
-    with tarfile.open(layer, "w", format=tarfile.GNU_FORMAT) as tar:
-        for path in sorted(root.rglob("*")):
-            if not path.relative_to(root).is_relative_to("dev"):
-                tar.add(path, str(path.relative_to(root)), recursive=False, filter=neutral)
-
-
-def _run(*command: str) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH)},
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise BuildFailed(f"{command[0]} is missing – apt-get install {command[0]}") from None
-    if done.returncode:
-        raise BuildFailed(f"{shlex.join(command[:4])} …:\n{done.stdout[-3000:]}")
+    python = shutil.which(f"python{PYTHON}")
+    if python is None:
+        raise BuildFailed(f"python{PYTHON} is missing – apt-get install python{PYTHON}")
+    run(
+        *(python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"),
+        # Tracebacks name files as they are in the image.
+        *("-s", str(root), "-p", "/", str(root / "usr/lib" / f"python{PYTHON}"), str(root / SITE)),
+    )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ class Image(NamedTuple):
     """The command of an image, and the name under which it is imported."""
 
     name: str
+    architecture: str
     entrypoint: Sequence[str]
     environment: Mapping[str, str]
     labels: Mapping[str, str]
@@ -54,12 +56,53 @@ def write(image: Image, layer: Path, to: Path) -> str:
     return digest
 
 
+def write_index(images: Sequence[Path], name: str, to: Path) -> str:
+    """Write one tar with the images of several architectures under one name; the index's digest."""
+    with ExitStack() as stack:
+        tars = [stack.enter_context(tarfile.open(image)) for image in images]
+        manifests = [
+            {key: each[key] for key in ("mediaType", "digest", "size", "platform")}
+            for tar in tars
+            for each in json.loads(_read(tar, "index.json"))["manifests"]
+        ]
+        index = _json({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests})
+        index_at = _descriptor(INDEX, index)
+        names = _names(name)
+        outer = {
+            "schemaVersion": 2,
+            "mediaType": INDEX,
+            "manifests": [index_at.data(annotations=names)],
+        }
+        with tarfile.open(to, "w", format=tarfile.GNU_FORMAT) as merged:
+            _add(merged, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
+            _add(merged, "index.json", _json(outer))
+            _add(merged, _path(index_at), index)
+            for tar in tars:
+                for entry in tar:
+                    if entry.name.startswith("blobs/"):
+                        merged.addfile(_entry(entry.name, entry.size), tar.extractfile(entry))
+    return index_at.digest
+
+
+def _names(name: str) -> dict[str, str]:
+    return {
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name.rpartition(":")[2],
+    }
+
+
+def _read(tar: tarfile.TarFile, name: str) -> bytes:
+    file = tar.extractfile(name)
+    assert file is not None, f"{name} is a plain file"
+    return file.read()
+
+
 def _fill(tar: tarfile.TarFile, image: Image, packed: Path, unpacked_digest: str) -> str:
     with packed.open("rb") as file:
         layer = Descriptor(LAYER, _digest(file), packed.stat().st_size)
     config = _json(
         {
-            "architecture": "amd64",
+            "architecture": image.architecture,
             "os": "linux",
             "config": {
                 "Entrypoint": list(image.entrypoint),
@@ -79,15 +122,14 @@ def _fill(tar: tarfile.TarFile, image: Image, packed: Path, unpacked_digest: str
         }
     )
     manifest_at = _descriptor(MANIFEST, manifest)
-    names = {
-        "io.containerd.image.name": image.name,
-        "org.opencontainers.image.ref.name": image.name.rpartition(":")[2],
-    }
     index = {
         "schemaVersion": 2,
         "mediaType": INDEX,
         "manifests": [
-            manifest_at.data(platform={"architecture": "amd64", "os": "linux"}, annotations=names)
+            manifest_at.data(
+                platform={"architecture": image.architecture, "os": "linux"},
+                annotations=_names(image.name),
+            )
         ],
     }
     _add(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))

@@ -1,22 +1,20 @@
 """Memory quality of service for Kubernetes nodes.
 
-The names below are the library's public ones; each is imported when it is first used, so that
-`import memqos` costs next to nothing.
+    >>> import memqos
+    >>> (pod,) = memqos.load("examples/one.yaml")
+    >>> explained = memqos.explain(pod, release="1.37", capacity="16Gi", factor=0.9)
+    >>> explained.qos_class
+    'Burstable'
+    >>> explained.setting("memory.high", "app").value
+    993210368
 
-    >>> import memqos, msgspec
-    >>> pod = msgspec.convert({"spec": {"containers": [{"name": "c", "image": "i"}]}}, memqos.Pod)
-    >>> settings = memqos.resolve(memqos.NodeFacts(), memqos.SettingsOptions(release="1.37"))
-    >>> print(settings.enablement)
-    MemoryQoS is on: the default of 1.37, and no kubelet configuration is known
-    >>> memqos.semantics(pod, settings.settings).plan.qos
-    'BestEffort'
-
-`Settings(Release.of("1.36"), factor=0.9)` are settings with the release's gates: MemoryQoS is off
-there, so they give what `memqos explain` shows for the gate off. `Release.of("1.36", {"MemoryQoS":
-True})` gives what it shows for the gate on.
+`load`, `explain`, `plan` and `audit` are what most programs need (docs/library.md). The other
+names below are the types of their results, and the parts they are made of. Each is imported when it
+is first used, so that `import memqos` costs next to nothing.
 """
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from memqos.errors import Unreachable as Unreachable
     from memqos.errors import UnsupportedRelease as UnsupportedRelease
     from memqos.errors import WriteRefused as WriteRefused
+    from memqos.findings.finding import Finding as Finding
     from memqos.kube.defaulting import apply_defaults as apply_defaults
     from memqos.kube.kubelet import KubeletConfiguration as KubeletConfiguration
     from memqos.kube.kubelet.reading import kubelet_from as kubelet_from
@@ -39,6 +38,14 @@ if TYPE_CHECKING:
     from memqos.kube.shape import Shape as Shape
     from memqos.kube.validation import FieldError as FieldError
     from memqos.kube.validation import validate as validate
+    from memqos.library import AuditSummary as AuditSummary
+    from memqos.library import Explanation as Explanation
+    from memqos.library import LoadedPod as LoadedPod
+    from memqos.library import PlannedNode as PlannedNode
+    from memqos.library import audit as audit
+    from memqos.library import explain as explain
+    from memqos.library import load as load
+    from memqos.library import plan as plan
     from memqos.plan.effective import Claim as Claim
     from memqos.plan.effective import Protection as Protection
     from memqos.plan.effective import effective as effective
@@ -59,7 +66,16 @@ if TYPE_CHECKING:
     from memqos.settings.settings import Settings as Settings
     from memqos.settings.settings import SettingsOptions as SettingsOptions
 
+    __version__: str
+
 _HOME: Final = {
+    "AuditSummary": "library",
+    "Explanation": "library",
+    "Finding": "findings.finding",
+    "LoadedPod": "library",
+    "PlannedNode": "library",
+    "explain": "library",
+    "load": "library",
     "Capacity": "kube.node",
     "Cgroup": "plan.tree",
     "Claim": "plan.effective",
@@ -103,10 +119,31 @@ _HOME: Final = {
 _FORMER_NAMES: Final = {"Terms": "Settings", "defaulted": "apply_defaults"}
 """Names of earlier versions, which code that imports memqos may still use."""
 
-__all__ = sorted(_HOME)  # noqa: PLE0605
+_CALLABLE: Final = ("audit", "plan")
+"""Packages that are functions of `library` as well."""
+
+__all__ = sorted([*_HOME, *_CALLABLE, "__version__"])  # noqa: PLE0605
+
+
+class CallablePackage(ModuleType):
+    """A package that is also the function of its name in `memqos.library`.
+
+    `memqos.plan` is the package as soon as one of its modules is imported, whatever else it was
+    before, so the package itself has to answer a call.
+    """
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        function = getattr(import_module("memqos.library"), self.__name__.rpartition(".")[2])
+        return function(*arguments, **options)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("memqos")
+    if name in _CALLABLE:
+        return import_module(f"memqos.{name}")
     name = _FORMER_NAMES.get(name, name)
     if name not in _HOME:
         raise AttributeError(f"module 'memqos' has no attribute {name!r}")

@@ -8,7 +8,8 @@ admission, a pod that does not fit) are values and live beside the rule that yie
     ├── UnsupportedRelease  a Kubernetes release or feature gate memqos has no facts about
     ├── WriteRefused        the kernel, systemd or the runtime refused a value
     ├── JournalError        a journal that cannot be read or written, or is another tree's
-    └── Unreachable         a socket, endpoint or file system that does not answer
+    ├── Unreachable         a socket, endpoint or file system that does not answer
+    └── LabError            an experiment that cannot be run here, or did not end
 """
 
 from typing import Final
@@ -103,6 +104,10 @@ class JournalError(MemqosError):
 
 class Unreachable(MemqosError):
     """Something outside memqos that does not answer."""
+
+
+class LabError(MemqosError):
+    """An experiment that cannot be run here, or did not end."""
 
 
 def quote_excerpt(text: str) -> str:

@@ -7,8 +7,13 @@ import pytest
 from tests.browser.chromium import Tab, browser, obstacle
 from tests.commands import memqos
 
+from memqos.draw.html.charts import RingSlice, ring
+from memqos.draw.html.style import PAGE_STYLE
+
 DUMP = "examples/cluster/dump.json"
 METRICS = "examples/cluster/metrics.json"
+RING_HOLE = 82
+"""The diameter of what a ring leaves open."""
 TERMS = ("--policy", "TieredReservation", "--compare", "release=1.37,factor=0.5")
 
 pytestmark = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
@@ -49,7 +54,7 @@ def test_the_page_shows_what_was_found(tab: Tab, url: str) -> None:
         "Memory audit",
         "QoS classes",
         "worker-1",
-        "containers would be throttled at once",
+        "containers would be throttled immediately",
     ):
         assert words in text
     assert tab.value("document.title") == f"Memory audit: {DUMP}"
@@ -70,6 +75,15 @@ def test_charts_have_a_size_and_no_text_is_tiny(tab: Tab, url: str) -> None:
         ".map(each => each.getBoundingClientRect().height))"
     )
     assert smallest >= 9
+
+
+@pytest.mark.parametrize("count", ["7", "12,345", "1,234,567"])
+def test_a_count_stays_within_its_ring(tab: Tab, count: str, tmp_path: Path) -> None:
+    drawn = ring([RingSlice("burstable", "Burstable", 1)], count, "pods")
+    file = tmp_path / "ring.html"
+    file.write_text(f"<!doctype html><style>{PAGE_STYLE}</style>{drawn}")
+    tab.open(file.as_uri(), 390)
+    assert 0 < tab.value("document.querySelector('.big').getBBox().width") < RING_HOLE
 
 
 def test_light_and_dark_are_told_apart(tab: Tab, url: str) -> None:

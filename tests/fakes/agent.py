@@ -190,7 +190,8 @@ class Delayed(Executor):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._coming: list[tuple[float, Callable[[], None]]] = []
+        self._coming: list[tuple[float, float, Callable[[], None]]] = []
+        """When it was asked, when the answer comes, and how."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         answer: Future[T] = Future()
@@ -199,7 +200,7 @@ class Delayed(Executor):
         except MemqosError as error:
             deliver = partial(answer.set_exception, error)
         if self.seconds:
-            self._coming.append((self._clock() + self.seconds, deliver))
+            self._coming.append((self._clock(), self._clock() + self.seconds, deliver))
         else:
             deliver()
         return answer
@@ -211,13 +212,22 @@ class Delayed(Executor):
     @property
     def due_at(self) -> float:
         """When the next answer comes."""
-        return min([at for at, _ in self._coming], default=float("inf"))
+        return min([at for _, at, _ in self._coming], default=float("inf"))
+
+    @property
+    def oldest(self) -> float:
+        """Seconds since the oldest question whose answer is on its way."""
+        return max([self._clock() - asked for asked, _, _ in self._coming], default=0.0)
+
+    def lose(self) -> None:
+        """Nobody is there to take the answers."""
+        self._coming.clear()
 
     def deliver(self) -> bool:
         """Have those come that are due; whether there were any."""
         now = self._clock()
-        due = [deliver for at, deliver in self._coming if at <= now]
-        self._coming = [each for each in self._coming if each[0] > now]
+        due = [deliver for _, at, deliver in self._coming if at <= now]
+        self._coming = [each for each in self._coming if each[1] > now]
         for deliver in due:
             deliver()
         return bool(due)

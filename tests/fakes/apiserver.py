@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 from tests.eventually import eventually
 from tests.fakes.kubelet import TlsFiles
+from tests.fakes.port_forward import serve_port_forward
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -46,7 +47,7 @@ class Store:
         """Nothing up to this version is known any more."""
 
     def put(self, data: Object) -> Object:
-        """Create an object, or write it anew."""
+        """Create an object, or write it again."""
         with self._server.turn:
             metadata = data.get("metadata", {})
             key = metadata.get("namespace", ""), metadata["name"]
@@ -137,6 +138,8 @@ class FakeApiServer:
                 "limitranges": "LimitRange",
                 "resourcequotas": "ResourceQuota",
                 "events": "Event",
+                "configmaps": "ConfigMap",
+                "deployments": "Deployment",
             }.items()
         }
         self.faults = Faults()
@@ -156,6 +159,12 @@ class FakeApiServer:
         self.page_hook: Callable[[], None] = lambda: None
         """Called after every page but the last."""
         self.request_log: list[ReceivedRequest] = []
+        self.callers: dict[str, Object] = {}
+        """Token → who holds it, as a TokenReview says; `audiences` of one are the token's own."""
+        self.rights: set[tuple[str, str, str, str]] = set()
+        """User, verb, namespace and name of pods that a SubjectAccessReview allows."""
+        self.forwards: dict[tuple[str, str], int] = {}
+        """Pod and port → the port of this machine that a port-forward to it leads to."""
         self.stopping = False
         self.compresses = False
 
@@ -256,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         fake.request_log.append(
             ReceivedRequest(self.command, parts.path, query, dict(self.headers), body)
         )
-        if not self._reject():
+        if not self._reject() and not self._route_special(parts.path, query, body):
             self._route(parts.path, query, body)
 
     def _reject(self) -> bool:
@@ -277,12 +286,27 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         return False
 
-    def _route(self, path: str, query: dict[str, str], body: bytes) -> None:
+    def _route_special(self, path: str, query: dict[str, str], body: bytes) -> bool:
+        """Whether the request was for no object: an answer of its own, a review, a port-forward."""
         fake = self.fake
         *_, parent, last = ["", "", *path.strip("/").split("/")]
         if path in fake.answers:
             self._answer(*fake.answers[path])
-        elif not path.startswith(("/api/v1/", "/apis/events.k8s.io/v1/")):
+        elif (self.command, last) in fake.forbidden:
+            self._status(403, 'forbidden: User "jane" cannot do that', reason="Forbidden")
+        elif path in _REVIEWS:
+            self._json(201, _REVIEWS[path](fake, msgspec.json.decode(body)["spec"]))
+        elif last == "portforward" and (parent, query["ports"]) in fake.forwards:
+            port = query["ports"]
+            serve_port_forward(self, fake.forwards[parent, port], int(port))
+        else:
+            return False
+        return True
+
+    def _route(self, path: str, query: dict[str, str], body: bytes) -> None:
+        fake = self.fake
+        *_, parent, last = ["", "", *path.strip("/").split("/")]
+        if not path.startswith(("/api/v1/", "/apis/events.k8s.io/v1/", "/apis/apps/v1/")):
             self._status(404, "the server could not find the requested resource")
         elif fake.forbidden & {(self.command, last), (self.command, parent)}:
             self._status(403, 'forbidden: User "jane" cannot do that', reason="Forbidden")
@@ -462,6 +486,31 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+
+def _review_token(fake: FakeApiServer, spec: Object) -> Object:
+    user = fake.callers.get(spec["token"])
+    audiences = set((user or {}).get("audiences", ["api"]))
+    wanted = set(spec.get("audiences", ["api"]))
+    if user is None or not audiences & wanted:
+        return {"status": {"authenticated": False, "error": "not known"}}
+    shown = {name: each for name, each in user.items() if name != "audiences"}
+    return {
+        "status": {"authenticated": True, "user": shown, "audiences": sorted(audiences & wanted)}
+    }
+
+
+def _review_access(fake: FakeApiServer, spec: Object) -> Object:
+    asked = spec["resourceAttributes"]
+    assert (asked["group"], asked["resource"]) == ("", "pods")
+    right = spec["user"], asked["verb"], asked.get("namespace", ""), asked.get("name", "")
+    return {"status": {"allowed": right in fake.rights}}
+
+
+_REVIEWS: dict[str, Callable[[FakeApiServer, Object], Object]] = {
+    "/apis/authentication.k8s.io/v1/tokenreviews": _review_token,
+    "/apis/authorization.k8s.io/v1/subjectaccessreviews": _review_access,
+}
 
 
 def _key_in(path: str) -> Key:

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from tests.eventually import PATIENCE
 from tests.fakes.agent import LEVELS, RESERVING_KUBELET, SteppedNode, container_paths
+from tests.fakes.cgroups import PAGE
 from tests.fakes.scripted_kubelet import (
     LOW,
     MIN,
@@ -19,17 +21,27 @@ from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.observed import RestartMarkers
 from memqos.agent.core.pod_intent import AgentSettings
 from memqos.agent.settings_source import SettingsSource
+from memqos.converge.cgroup_writer import CgroupWriter
+from memqos.converge.direct_driver import DirectDriver
+from memqos.converge.journal import open_journal
+from memqos.converge.rollback import KubeletFiles, RollbackResult, rollback
+from memqos.converge.running_kubelet import files_kept_with
+from memqos.converge.steps import WriteOptions
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import read_machine
+from memqos.host.owner_discovery import OwnerEndpoints
 from memqos.kube.node import Node, NodeStatus, NodeSystemInfo
-from memqos.settings.facts import RawKubeletConfig as KubeletFile
-from memqos.settings.facts import facts_of_machine
+from memqos.settings.facts import RawKubeletConfig, facts_of_machine
 from memqos.settings.resolver import resolve
 from memqos.settings.settings import SettingsOptions
 
 STEP: Final = 0.5
 """Seconds at a time, so that a hole is seen when it opens and when it is closed."""
 ABOVE: Final = tuple((path, file) for path in LEVELS[:2] for file in (MIN, LOW))
+
+
+class Killed(BaseException):
+    """The agent was killed."""
 
 
 class ScriptedSettings(SettingsSource):
@@ -58,7 +70,7 @@ class ScriptedSettings(SettingsSource):
         info = NodeSystemInfo(kubelet_version=f"v1.{self._answer.minor}.0")
         facts = facts_of_machine(
             read_machine(self._node.reader.roots),
-            KubeletFile("configz", self._answer.configuration.encode()),
+            RawKubeletConfig("configz", self._answer.configuration.encode()),
             None,
             Node(status=NodeStatus(node_info=info)),
         )
@@ -98,7 +110,7 @@ class NodeWithKubelet(SteppedNode):
         self.earlier: dict[File, set[str]] = {}
         """What it had put there before that."""
         self.steady: dict[File, set[str]] = {}
-        """What a kubelet has kept above pods, whether it had come to write it or not."""
+        """What was above pods when a kubelet confirmed that it keeps it, and who had written it."""
         self.dropped_at: dict[File, float] = {}
         """When it last took away what was protected above pods."""
         self.writes: list[tuple[float, str, str, str]] = []
@@ -106,6 +118,8 @@ class NodeWithKubelet(SteppedNode):
         self.longest_hole = 0.0
         """Seconds that protection above pods was missing while the kubelet answered an agent."""
         self._open_since: dict[File, float] = {}
+        self._lost = 0.0
+        self._writes_left, self._dies_before = -1, False
         super().__init__(folder, **{"release": None, **options})
         self._take = self.kernel.write
         self.kernel.write = self._agent_writes  # type: ignore[method-assign]
@@ -114,8 +128,21 @@ class NodeWithKubelet(SteppedNode):
         self.answers_at = self.scripted.answers_at
 
     def start(self, **options: Any) -> None:
-        self._open_since.clear()  # an agent answers for holes since its own start
+        # The question that an agent had asked is lost with it. The next one asks again at once, as
+        # if it were the first to ask: only the time that the lost one was under way is forgiven.
+        self._forgive(self._lost)
         super().start(**options)
+
+    def crash(self) -> None:
+        self._lost = self.asker.oldest
+        self.asker.lose()
+        super().crash()
+
+    def _forgive(self, seconds: float) -> None:
+        """Time in which nobody could have closed a hole."""
+        self._open_since = {
+            file: min(since + seconds, self.now) for file, since in self._open_since.items()
+        }
 
     def prepare(self) -> None:
         self.reader.settings_source = ScriptedSettings(self)
@@ -155,6 +182,24 @@ class NodeWithKubelet(SteppedNode):
             self.core.note_limit_write(path, self.now)
         self.core.schedule.schedule_fetch(self.now)
 
+    # Without an agent.
+
+    def kept_files(self) -> KubeletFiles:
+        """What rollback learns of the kubelet's configuration; None while it does not run."""
+        if self.now < self.answers_at:
+            return None
+        config = RawKubeletConfig("configz", self.settings.configuration.encode())
+        return files_kept_with(config, f"1.{self.settings.minor}", self.kernel)
+
+    def roll_back_without_agent(
+        self, files: KubeletFiles, *, force: bool = False
+    ) -> RollbackResult:
+        """As `memqos rollback` does, by what it knows of the kubelet."""
+        writer = CgroupWriter(self.kernel, OwnerEndpoints(is_copy=True), roots=self.reader.roots)
+        with open_journal(self.configuration.journal, writer.hierarchy()) as journal:
+            driver, options = DirectDriver(self.kernel, PATIENCE), WriteOptions(PAGE, 0, force)
+            return rollback(self.kernel, driver, journal, options, kubelet_files=files)
+
     # Time.
 
     def wait(self, seconds: float) -> None:
@@ -170,12 +215,15 @@ class NodeWithKubelet(SteppedNode):
     def wait_alone(self, seconds: float) -> None:
         """Time goes by for the kubelet, while there is no agent."""
         self.now += seconds
+        self._forgive(seconds)
         self.scripted.run(self.now)
+
+    def kill_at_write(self, writes: int, *, before: bool = False) -> None:
+        """Have the agent killed after so many writes, just before or after the next one."""
+        self._writes_left, self._dies_before = writes, before
 
     def _watch(self) -> None:
         """How long holes are open, counted from when the kubelet answers."""
-        for file, amount in self.scripted.sums().items():
-            self.steady.setdefault(file, set()).add(str(amount))
         for file in self.protected():
             if self.read(*file) == "0" and self.now >= self.settings_known_at:
                 since = self._open_since.setdefault(file, self.now)
@@ -209,5 +257,11 @@ class NodeWithKubelet(SteppedNode):
         self.kubelet_values[path, file] = value
 
     def _agent_writes(self, path: str, file: str, value: str) -> None:
+        is_last = self._writes_left == 0
+        self._writes_left -= 1
+        if is_last and self._dies_before:
+            raise Killed
         self.writes.append((self.now, path, file, value))
         self._take(path, file, value)
+        if is_last:
+            raise Killed

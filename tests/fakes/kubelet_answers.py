@@ -30,9 +30,14 @@ class NodeWithRealSources(NodeWithKubelet):
         self.configz = settings.configuration
         self.answered: list[tuple[float, float]] = []
         """When the kubelet was asked for what it told, and when the answer came."""
+        self.asked_at = float("-inf")
         self.manner: Literal["answers", "refuses", "is silent"] = "answers"
         monkeypatch.setattr(running_kubelet, "query_kubelet", self._ask)
         super().__init__(folder, settings, **options)
+
+    def start(self, **options: Any) -> None:
+        super().start(**options)
+        assert self.asked_at == self.now  # whatever a former agent was waiting for
 
     def prepare(self) -> None:
         super().prepare()
@@ -73,11 +78,16 @@ class NodeWithRealSources(NodeWithKubelet):
     def _ask(
         self, _endpoint: object, *, version: bool = True, configuration: bool = True
     ) -> EndpointFacts:
+        self.asked_at = self.now
         if self.manner == "is silent" or self.now < self.answers_at:
             return EndpointFacts(notes=("nothing listens there",), is_unreachable=True)
         if self.manner == "refuses":
-            return EndpointFacts(notes=("whoever asks may not read /configz (403)",))
+            return EndpointFacts(notes=("the user may not read /configz (403)",))
         self.answered.append((self.now, self.now + self.asker.seconds))
+        kept = self.scripted.sums() if self.answers_at else {}  # none before its first start
+        for file, amount in kept.items():
+            if self.read(*file) == str(amount):
+                self.steady.setdefault(file, set()).add(str(amount))
         return EndpointFacts(
             configuration=RawKubeletConfig(f"{URL}/configz", self.configz.encode(), is_in_use=True)
         )

@@ -14,7 +14,7 @@ from memqos.converge.apply import ApplyResult, apply
 from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.driver import Driver
 from memqos.converge.journal import JournalContents, hierarchy_of, open_journal, read_journal
-from memqos.converge.rollback import RollbackResult, rollback
+from memqos.converge.rollback import KubeletFiles, RollbackResult, rollback
 from memqos.converge.steps import WriteOptions, WriteStep, steps_of
 from memqos.plan.changes import Change
 from memqos.plan.names import kind_of
@@ -99,13 +99,15 @@ class Node:
         ):
             return apply(steps, self.kernel, driver, journal, cautions)
 
-    def rollback(self, *, force: bool = False, swap: int = 0) -> RollbackResult:
+    def rollback(
+        self, *, force: bool = False, swap: int = 0, kubelet_files: KubeletFiles = None
+    ) -> RollbackResult:
         cautions = WriteOptions(PAGE, swap, force)
         with (
             open_journal(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal,
             self.driver() as driver,
         ):
-            return rollback(self.kernel, driver, journal, cautions)
+            return rollback(self.kernel, driver, journal, cautions, kubelet_files=kubelet_files)
 
     def read_journal(self) -> JournalContents:
         return read_journal(self.journal_folder, hierarchy_of(self.kernel, self.boot))

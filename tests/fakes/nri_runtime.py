@@ -212,7 +212,7 @@ class FakeNriRuntime:
         )
         plugin.events = plugin.call("Configure", configure, "ConfigureAnswer").events
         if plugin.events >> len(EVENTS):
-            raise HungUp("an event that is not known")
+            raise HungUp("an event that is unknown")
         with self._lock:
             listed = [self._container(each) for each in self.specs]
             pods = {spec["uid"]: self._pod(spec["uid"]) for spec in self.specs.values()}

@@ -22,6 +22,7 @@ from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST, TIERED_LOW, TIERED_MIN
 from memqos.plan.setting import Rule, Setting
 from memqos.record.format import Subject
+from memqos.record.readings import kill_record
 
 MI: Final = 1 << 20
 GI: Final = 1 << 30
@@ -41,6 +42,8 @@ REPORT_1: Final = "/kubepods.slice/kubepods-besteffort.slice/pod-c3d0.slice/cri-
 
 HIGH: Final = 510_025_728
 """256Mi + 0.9 × (512Mi − 256Mi), in whole pages."""
+KERNEL: Final = 2 * MI
+"""Kernel memory of each container."""
 STEPS: Final = (HIGH, 516_739_072, 523_452_416, 530_161_664, 512 * MI)
 
 
@@ -55,7 +58,8 @@ class Files:
         self.fixed |= {name.replace("_", "."): str(value) for name, value in changed.items()}
         return {
             "memory.current": str(anon + cache),
-            "memory.stat": f"anon {anon}\nfile {cache}\nshmem 0\n",
+            "memory.stat": f"anon {anon}\nfile {cache - KERNEL}\nshmem 0\nkernel {KERNEL}\n"
+            f"inactive_file {(cache - KERNEL) // 2}\n",
             "memory.events": f"low 0\nhigh {self.high}\nmax 0\noom 0\noom_kill {self.kills}\n",
             "memory.pressure": f"some total={self.full}\nfull total={self.full}\n",
             "memory.swap.max": "0",
@@ -74,6 +78,15 @@ def write_example(folder: str) -> None:
     for tell in (_node, _api, _db, _report):
         tell(flight_recorder)
     recorder.flush()
+
+
+def _statistics(anon: int, **more: int) -> dict[str, int]:
+    return {"anon": anon, "kernel": KERNEL, **more}
+
+
+def _killed(flight_recorder: FlightRecorder, report: OomReport, second: int) -> None:
+    kill = kill_record(report, TEN + second * 1000, 16 * GI, 4096)
+    flight_recorder.record_kill(report.task_cgroup or "", kill)
 
 
 def _node(flight_recorder: FlightRecorder) -> None:
@@ -130,6 +143,7 @@ def _api(flight_recorder: FlightRecorder) -> None:
         oom_cgroup=API_1,
         task_cgroup=API_1,
         memory=LimitUsage(512 * MI, 512 * MI),
+        statistics=_statistics(anon=505 * MI, file=4 * MI, shmem=0, inactive_file=2 * MI),
         tasks=(
             Task(
                 pid=4700,
@@ -151,7 +165,7 @@ def _api(flight_recorder: FlightRecorder) -> None:
             ),
         ),
     )
-    flight_recorder.record_kill(report, TEN + second * 1000, 16 * GI, 4096)
+    _killed(flight_recorder, report, second)
     files.kills = 1
     flight_recorder.record_sample(API_1, API, files.at(MI), TEN + (second + 1) * 1000)
     flight_recorder.record_removal(API_1, TEN + (second + 3) * 1000)
@@ -220,6 +234,7 @@ def _db(flight_recorder: FlightRecorder) -> None:
         oom_cgroup=DB_POD,
         task_cgroup=DB_1,
         memory=LimitUsage(GI, GI),
+        statistics=_statistics(anon=245 * MI, file=777 * MI, shmem=0, inactive_file=380 * MI),
         tasks=(
             Task(
                 pid=5001,
@@ -252,7 +267,7 @@ def _db(flight_recorder: FlightRecorder) -> None:
         together=DB_1,
     )
     second = 18 * MINUTE + 4
-    flight_recorder.record_kill(report, TEN + second * 1000, 16 * GI, 4096)
+    _killed(flight_recorder, report, second)
     files.kills = 2
     flight_recorder.record_sample(DB_1, DB, files.at(2 * MI, 770 * MI), TEN + (second + 1) * 1000)
     flight_recorder.record_removal(DB_1, TEN + (second + 4) * 1000)

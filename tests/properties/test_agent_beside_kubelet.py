@@ -1,5 +1,6 @@
 """Whatever a kubelet does: the agent neither fights it nor leaves a hole, and rolls back to it."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.fakes.agent import LEVELS, OWN, a_pod, container_paths, pod_path
-from tests.fakes.beside_kubelet import ABOVE
+from tests.fakes.beside_kubelet import ABOVE, Killed
 from tests.fakes.kubelet_answers import NodeWithRealSources
 from tests.fakes.node import memory_folder
 from tests.fakes.scripted_kubelet import HIGH, LOW, MIN, TIERED, Settings
@@ -68,7 +69,8 @@ class Node(RuleBasedStateMachine):
         # One that begins to reserve, and that nothing shows, is known by its first count alone.
         self.bed.restart_visible = shows or (settings is not None and settings.gate)
         # Of a downgrade only the Node tells: until then it is planned by the newer rules.
-        is_older = settings is not None and settings.minor < int(self.bed.version.split(".")[1])
+        minor = (settings or self.bed.settings).minor
+        is_older = minor < int(self.bed.version.split(".")[1])
         self.bed.node_lags = 0.0 if is_older else lags
         self.bed.restart(settings)
 
@@ -95,10 +97,40 @@ class Node(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0, 0, 70]))
     def restart_agent(self, seconds: int) -> None:
-        options = {name: getattr(self.bed.configuration, name) for name in OWN}
         self.bed.crash()
+        self.start_agent(seconds)
+
+    def start_agent(self, seconds: float) -> None:
+        options = {name: getattr(self.bed.configuration, name) for name in OWN}
         self.bed.wait_alone(seconds)
         self.bed.start(release=None, fight=self.bed.configuration.fight, **options)
+
+    @rule(
+        writes=st.integers(0, 3),
+        before=st.booleans(),
+        seconds=st.sampled_from([0.5, 3.0]),
+        alone=st.sampled_from([0, 12, 70]),
+        is_rolled_back=st.booleans(),
+        is_known=st.booleans(),
+    )
+    def kill_agent(
+        self,
+        writes: int,
+        before: bool,
+        seconds: float,
+        alone: int,
+        is_rolled_back: bool,
+        is_known: bool,
+    ) -> None:
+        self.bed.kill_at_write(writes, before=before)
+        with suppress(Killed):
+            self.bed.wait(seconds)
+        self.bed.kill_at_write(-1)
+        self.bed.crash()
+        if is_rolled_back:
+            self.bed.wait_alone(alone)
+            self.rolls_back_without_agent(is_known)
+        self.start_agent(0)
 
     @rule(seconds=st.sampled_from([1, 3, 10, 61, 200]))
     def wait(self, seconds: int) -> None:
@@ -135,6 +167,23 @@ class Node(RuleBasedStateMachine):
         if self.bed.settings.gate:
             kept = {file: str(amount) for file, amount in self.bed.scripted.sums().items()}
             assert {file: self.bed.read(*file) for file in kept} == kept
+
+    def rolls_back_without_agent(self, is_known: bool) -> None:
+        before = {file: self.bed.read(*file) for file in ABOVE}
+        files = self.bed.kept_files() if is_known else None
+        done = self.bed.roll_back_without_agent(files)
+        states = {(each.entry.path, each.entry.file): each.state for each in done.not_written}
+        for file in ABOVE:
+            found = self.bed.read(*file)
+            if states.get(file) in ("unconfirmed", "kubelet", "conflict"):
+                assert found == before[file]
+            else:
+                assert found in {self.bed.kubelet_values[file], *self.bed.steady.get(file, ())}, (
+                    file
+                )
+            if states.get(file) == "kubelet":
+                assert file in self.bed.scripted.sums()
+            assert files is None or states.get(file) != "unconfirmed"
 
     def rolls_back_to_the_kubelet(self) -> None:
         before = {file: self.bed.read(*file) for file in ABOVE}

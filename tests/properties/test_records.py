@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memqos.draw.text.render import render
 from memqos.draw.text.story import story_text
 from memqos.record.format import (
     RECORDS_MAGIC,
@@ -86,7 +87,7 @@ def test_a_story_can_be_reported_any_records(
     near = [msgspec.structs.replace(each, at=each.at % (1 << 42)) for each in written]
     recording = Recording(Subject(0, "a", "b", "c", "d"), tuple(map(_since_before, near)))
     story = story_of(recording, Recording(Subject(0), tuple(of_node)))
-    assert "\n".join(story_text(story))
+    assert "\n".join(render(story_text(story)))
     assert [chapter.at for chapter in story.chapters] == sorted(
         chapter.at for chapter in story.chapters
     )

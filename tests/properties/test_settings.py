@@ -255,7 +255,7 @@ def test_a_configuration_is_found_among_other_documents(tmp_path: Path) -> None:
     file.write_text("kind: Pod\n")
     refused = {outcome(each, node, Stated(None, {}, str(file))) for each in (explain, plan, numa)}
     (error,) = refused
-    assert "the file holds a Pod, not a KubeletConfiguration" in str(error)
+    assert "the file has a Pod, not a KubeletConfiguration" in str(error)
 
 
 class TestWholeCommands:
@@ -321,7 +321,7 @@ status:
 
 
 @pytest.mark.parametrize("reserved", [None, "512Mi"])
-@pytest.mark.parametrize("release", [None, "1.30", "1.38"])
+@pytest.mark.parametrize("release", [None, "1.34"])  # another would be the API server's
 def test_a_node_object_is_the_same_to_explain_audit_and_fit(
     release: str | None, reserved: str | None, tmp_path: Path
 ) -> None:

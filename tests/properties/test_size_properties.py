@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from memqos.size.history import MAX_SLOTS, ContainerHistory, SeriesHistory, SeriesName
 from memqos.size.recommendation import SizeOptions, recommend
-from memqos.size.replay import Levels, Replay
+from memqos.size.replay import Replay, ReplayLevels
 
 TIMES = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 2e9)
 VALUES = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 1e12)
@@ -66,7 +66,7 @@ def test_a_replay_counts_no_more_time_than_there_is(
     samples: list[tuple[float, float]], high: int, limit: int
 ) -> None:
     usable = sorted((at, value) for at, value in samples if 0 <= at < 2e9)
-    replay = Replay(Levels(high=high, max=limit))
+    replay = Replay(ReplayLevels(high=high, max=limit))
     replay.add([at for at, _ in usable], [value for _, value in usable])
     found = replay.result()
     assert found.throttled.seconds + found.killed.seconds <= found.seconds + 1e-3

@@ -174,7 +174,7 @@ class TestValidating:
     ) -> None:
         let_through = answer(door().validate(review(spec)))
         assert let_through["allowed"]
-        assert let_through["warnings"][0].startswith("memqos cannot judge this pod: ")
+        assert let_through["warnings"][0].startswith("memqos cannot check this pod: ")
         refused = answer(door(CLOSED).validate(review(spec)))
         assert not refused["allowed"]
         assert refused["status"]["code"] == 500
@@ -261,7 +261,7 @@ class TestAPodThatMakesARuleFail:
             refused = answer(getattr(door(CLOSED), path)(review(spec)))
             assert refused["status"]["message"].endswith("ZeroDivisionError: again")
             assert answer(getattr(door(), path)(review(spec)))["allowed"]
-        assert caplog.messages[0] == "cannot judge a pod of 'shop': ZeroDivisionError: 'again'"
+        assert caplog.messages[0] == "cannot check a pod of 'shop': ZeroDivisionError: 'again'"
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_large_text_with_a_wide_character_is_never_decoded(wide: str, is_escap
         tracemalloc.stop()
     refused, let_through = answers
     assert (refused["allowed"], let_through["allowed"]) == (False, True)
-    why = "memqos cannot judge this pod: it has more than 8 MiB and characters beyond U+00FF"
+    why = "memqos cannot check this pod: it has more than 8Mi and characters beyond U+00FF"
     assert (refused["status"]["message"], let_through["warnings"]) == (why, [why])
 
 

@@ -115,7 +115,7 @@ def test_a_quota_refuses_with_what_is_left(tmp_path: Path) -> None:
     done = admit(pod(request="1Gi", limit="1Gi"), state, tmp_path)
     assert done.code == 2
     assert "refused by quota compute" in done.out
-    assert "requests.memory: asks for 1Gi, 512Mi of 2Gi is left: 512Mi too much" in done.out
+    assert "requests.memory: 1Gi requested, 512Mi of 2Gi is left: 512Mi too much" in done.out
 
 
 def test_pods_are_admitted_one_after_another_and_quotas_grow(tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ def test_replicas_are_admitted_until_the_quota_is_full(tmp_path: Path) -> None:
 def test_a_quota_that_nobody_has_counted_refuses(tmp_path: Path) -> None:
     done = admit(pod(request="1Gi", limit="1Gi"), quota({"requests.memory": "2Gi"}, None), tmp_path)
     assert done.code == 2
-    assert "note: quota compute has no status.hard: its spec.hard is taken" in done.out
-    assert "its status does not say how much is used of requests.memory" in done.out
+    assert "note: quota compute has no status.hard: its spec.hard is used" in done.out
+    assert "its status has no usage of requests.memory" in done.out
 
 
 def test_what_a_quota_bounds_must_be_declared(tmp_path: Path) -> None:
     done = admit(pod(), quota({"limits.memory": "2Gi"}, {"limits.memory": "0"}), tmp_path)
-    assert "every container must declare it: app does not" in done.out
+    assert "every container must set it: app does not" in done.out
 
 
 def test_a_scope_decides_whether_a_quota_counts(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_why_tells_each_check_with_its_numbers() -> None:
 def test_another_namespace_is_another_matter() -> None:
     done = memqos("admit", "-", "--namespace-state", STATE, stdin=pod(namespace="other"))
     assert done.code == 0
-    assert "neither limit range nor quota is given for namespace other" in done.out
+    assert "no LimitRange or ResourceQuota is given for namespace other" in done.out
 
 
 def test_a_pod_without_a_namespace_goes_to_the_only_one_there_is() -> None:
@@ -249,7 +249,7 @@ def test_data_has_the_exact_shortfall(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "says"),
     [
-        ("apiVersion: v1\nkind: Pod\n", "'Pod' is of no use here – expected LimitRange or"),
+        ("apiVersion: v1\nkind: Pod\n", "'Pod' is not used here – expected LimitRange or"),
         ("metadata: {name: x}\n", "kind: required, but missing"),
         (limits(max={"memory": "x"}), "spec.limits[0].max.memory: 'x' is not a quantity"),
         (limits(max="2Gi"), "expected a mapping, got a string"),
@@ -286,7 +286,7 @@ def test_a_missing_file_is_reported() -> None:
 def test_the_pods_of_a_snapshot_are_admitted_again() -> None:
     done = memqos("admit", "tests/nodes/systemd.json", "--namespace-state", STATE)
     assert done.code == 0
-    assert done.out.count("it has been created already") == 12
+    assert done.out.count("it exists already") == 12
 
 
 @pytest.mark.parametrize("arguments", [["-"], ["--namespace-state", STATE]])
@@ -370,4 +370,4 @@ rules:
     def test_is_a_file_and_no_folder(self, tmp_path: Path) -> None:
         code, _, err = memqos("admit", self.pod(tmp_path, "{}"), "--policy", "examples")
         assert code == 1
-        assert err == "memqos: examples: this is a folder, and one file is wanted\n"
+        assert err == "memqos: examples: this is a folder, but one file is expected\n"

@@ -12,6 +12,7 @@ from tests.fakes.scripted_kubelet import STARTING, TIERED, Settings
 
 from memqos.agent.configuration import FightConfig
 from memqos.agent.settings_source import KUBELET_PENDING
+from memqos.converge.rollback import RollbackResult
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 OFF = Settings(gate=False)
@@ -162,7 +163,7 @@ class TestARestart:
         bed.wait(600)
         assert above(bed) == [0, 0, 0, 0]
         assert not bed.core.drift.fights.contested
-        assert bed.log_events("what is reserved below has no effect")
+        assert bed.log_events("reservations below it have no effect")
 
     def test_with_the_gate_off_leaves_the_levels_to_an_agent_of_its_own_mind(
         self, folder: Path
@@ -433,3 +434,71 @@ class TestRecordsOfWhatTheKubeletKeeps:
         bed.reload(release="1.34", mode="observe")
         bed.wait(70)
         assert bed.mi(container, MIN) == 0
+
+
+class TestAnAgentKilledBeforeTheKubeletConfirms:
+    """It has raised the levels from 64 to 96 Mi in the kubelet's place."""
+
+    @pytest.fixture(params=[True, False], ids=["kept", "restarted with the gate off"])
+    def keeps(self, request: pytest.FixtureRequest) -> bool:
+        return bool(request.param)
+
+    @pytest.fixture
+    def node(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
+    ) -> NodeWithRealSources:
+        node = NodeWithRealSources(folder, Settings(minor=34), monkeypatch)
+        node.run_pod(a_pod("b1", 64, 128))
+        node.wait(130)
+        # Nothing shows this restart: a kubelet before 1.36 writes nothing when it starts.
+        node.restart_visible = False
+        node.asker.seconds = 2.5
+        node.run_pod(a_pod("b2", 32, 128))
+        node.wait(1)
+        if not keeps:
+            node.restart(Settings(minor=34, gate=False))
+        node.wait(2)
+        assert above(node) == [96, 0, 96, 0]
+        node.crash()
+        return node
+
+    def test_is_followed_by_one_that_settles_it(
+        self, node: NodeWithRealSources, keeps: bool
+    ) -> None:
+        node.start(release=None)
+        node.wait(10)
+        assert above(node) == ([96, 0, 96, 0] if keeps else [0, 0, 0, 0])
+        node.roll_back()
+        assert above(node) == ([96, 0, 96, 0] if keeps else [64, 0, 64, 0])
+
+    def test_is_followed_by_one_that_observes_and_settles_it(
+        self, node: NodeWithRealSources, keeps: bool
+    ) -> None:
+        node.start(release=None)
+        node.reload(mode="observe")
+        node.wait(STEP)
+        assert above(node) == [96, 0, 96, 0]
+        node.wait(10)
+        assert above(node) == ([96, 0, 96, 0] if keeps else [64, 0, 64, 0])
+        assert not node.core.pending_restores
+
+    def test_leaves_it_to_rollback_which_asks_the_kubelet(
+        self, node: NodeWithRealSources, keeps: bool
+    ) -> None:
+        node.now += STARTING
+        files = node.kept_files()
+        assert files == ({(path, MIN) for path in LEVELS[:2]} if keeps else set())
+        done = node.roll_back_without_agent(files)
+        assert above(node) == ([96, 0, 96, 0] if keeps else [64, 0, 64, 0])
+        assert {each.state for each in done.not_written} == ({"kubelet"} if keeps else set())
+        assert node.roll_back_without_agent(None) == RollbackResult((), ())
+
+    def test_leaves_it_to_a_person_where_no_kubelet_is_known(
+        self, node: NodeWithRealSources
+    ) -> None:
+        for _ in range(2):
+            done = node.roll_back_without_agent(None)
+            assert [each.state for each in done.not_written] == ["unconfirmed"] * 2
+            assert above(node) == [96, 0, 96, 0]
+        node.roll_back_without_agent(None, force=True)
+        assert above(node) == [64, 0, 64, 0]

@@ -170,7 +170,7 @@ class TestTheNode:
         assert node.high() == expected(3 * GI)
         assert node.high() != expected(MEMORY - 256 * MI)
         message = node.bed.log_events("the Node leaves 3Gi to pods")
-        assert "where the kubelet's configuration would leave 3.75Gi" in message[0].what
+        assert "but the kubelet's configuration would leave 3.75Gi" in message[0].what
 
     def test_and_the_file_where_it_does_not(
         self, folder: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
@@ -223,7 +223,7 @@ class TestTheNode:
         self, folder: Path, server: FakeApiServer
     ) -> None:
         node = Node(folder, server, a_node("lots"))
-        (message,) = node.bed.log_events("what the Node says is left aside")
+        (message,) = node.bed.log_events("the Node object is ignored")
         assert message.severity == "warning"
         assert node.high() == expected(MEMORY - 256 * MI)
 
@@ -305,7 +305,7 @@ class TestItsKubelet:
         with fake_kubelet({"/configz": answer}, identity) as kubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)
             assert node.bed.core.planner.node_settings.settings.factor == FACTOR
-            (message,) = node.bed.log_events("does not tell its configuration")
+            (message,) = node.bed.log_events("does not report its configuration")
             assert ("nodes/configz" in message.what) == (answer[0] == 403)
 
     def test_that_is_down_is_believed_on_and_asked_again_until_it_answers(
@@ -359,7 +359,7 @@ class TestItsKubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)
             bed = node.bed
             eventually("it is asked", lambda: kubelet.open == 1)
-            assert "has not answered yet" in str(bed.core.planner.node_settings.doubt)
+            assert "has not reported its version" in str(bed.core.planner.node_settings.doubt)
             server.pods.put(a_pod("new"))
             eventually("the agent hears of it", lambda: len(bed.reader.source.pods()) == 2)
             bed.core.resync(bed.now)

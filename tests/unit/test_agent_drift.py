@@ -45,7 +45,7 @@ class TestAValueChangedByOthers:
         bed.wait(61)
         assert bed.mi(bed.container, HIGH) == 96
         assert bed.causes() == {(HIGH, "unknown"): 1}
-        (message,) = bed.log_events("changed by others")
+        (message,) = bed.log_events("changed by another writer")
         assert message.fields["place"] == f"{bed.container}/{HIGH}"
         assert (message.fields["held"], message.fields["found"]) == (str(96 * MI), "max")
 
@@ -202,7 +202,7 @@ class TestAFight:
             assert bed.mi(KUBEPODS, LOW) == 64
             self.fight(bed, 1)
             assert bed.mi(KUBEPODS, LOW) == 1
-            (alarm,) = bed.log_events("left alone")
+            (alarm,) = bed.log_events("not restored any more")
             assert alarm.severity == "error"
             bed.wait(200)
             assert bed.mi(KUBEPODS, LOW) == 1

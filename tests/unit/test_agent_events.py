@@ -124,7 +124,7 @@ class TestWhatIsAnnounced:
         bed.kernel.set(container_paths(pod)[0], HIGH, "max")
         bed.wait(61)
         assert announced(bed) == [
-            ("MemoryDrifted", "memory.high of a put back to 96Mi: it was max (unknown)")
+            ("MemoryDrifted", "memory.high of a restored to 96Mi: it was max (unknown)")
         ]
 
     def test_a_value_that_is_no_longer_put_back(self, folder: Path) -> None:
@@ -136,10 +136,10 @@ class TestWhatIsAnnounced:
             bed.kernel.set(pod_path(pod), "memory.low", "4096")
             bed.wait(61)
         assert announced(bed) == [
-            ("MemoryDrifted", "memory.low of the pod put back to 64Mi: it was 4Ki (unknown)"),
+            ("MemoryDrifted", "memory.low of the pod restored to 64Mi: it was 4Ki (unknown)"),
             (
                 "MemoryContested",
-                "memory.low of the pod is left at 4Ki: others change it again and again "
+                "memory.low of the pod stays at 4Ki: something else keeps changing it "
                 "(unknown), though it should be 64Mi",
             ),
         ]
@@ -176,7 +176,7 @@ class TestWhatIsAnnounced:
         node.lives(30, stuck=True)
         widened = announced(node.bed)
         assert {reason for reason, _ in widened} == {"GuardWidened"}
-        assert widened[0][1] == "memory.high of a widened to 104Mi: at less it could not progress"
+        assert widened[0][1] == "memory.high of a raised to 104Mi: below that it made no progress"
         node.lives(600)
         *narrowed, last = announced(node.bed)
         assert {reason for reason, _ in narrowed} == {"GuardNarrowed"}
@@ -247,7 +247,7 @@ class TestGathering:
         announcer.accept([self.announcement("c"), self.announcement("a")], 11)
         assert self.take_notes(announcer) == []
         announcer.accept([], 10 + GATHER)
-        assert self.take_notes(announcer) == ["kept while others are short of memory: a; b; c"]
+        assert self.take_notes(announcer) == ["protected from reclaim: a; b; c"]
         assert isinstance(announcer.poster, Posted)
         assert announcer.poster.ago == GATHER
         announcer.accept([], 100)
@@ -355,11 +355,10 @@ class TestInACluster:
         )
         events = node.events()
         assert events["MemoryProtected"]["note"] == (
-            "kept while others are short of memory: memory.low 64Mi of the pod; "
-            "memory.low 64Mi of a"
+            "protected from reclaim: memory.low 64Mi of the pod; memory.low 64Mi of a"
         )
         throttled = events["ThrottleLimitSet"]
-        assert throttled["note"] == "slowed down from here on: memory.high 96Mi of a"
+        assert throttled["note"] == "throttled above: memory.high 96Mi of a"
         assert throttled["regarding"] == {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -452,4 +451,4 @@ class TestInACluster:
 
 
 def _event_warnings(node: InCluster) -> list[str]:
-    return [each for each in node.warnings() if "events are not all told" in each]
+    return [each for each in node.warnings() if "some Events were not posted" in each]

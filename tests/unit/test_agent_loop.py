@@ -253,8 +253,8 @@ class TestItsLife:
             lambda: node.agent.view.status.reload_fault is None,
         )
         message = [line["message"] for line in node.log()]
-        assert "the running configuration stays: a factor above 1" in message
-        assert "listen takes a restart to change" in message
+        assert "the previous configuration stays in use: a factor above 1" in message
+        assert "listen needs a restart to change" in message
 
     def test_sigterm_stops_it_and_values_stay(self, folder: Path) -> None:
         node = Running(folder)
@@ -283,10 +283,10 @@ class TestItsLife:
         node.bed.kernel.make("/sshd", {LOW: str(7 * MI)})
         cgroup = node.bed.kernel.identity("/sshd") or 0
         journal = node.bed.writer.open_journal()
-        journal.record_intents([IntentRecord("/sshd", LOW, cgroup, "0", str(7 * MI), "reserved")])
+        journal.record_writes([IntentRecord("/sshd", LOW, cgroup, "0", str(7 * MI), "reserved")])
         node.run(lambda: node.agent.view.readiness_problem() is None)
         assert node.low("/sshd") == 7
-        assert [line for line in node.log() if "/sshd is left alone" in line["message"]]
+        assert [line for line in node.log() if "/sshd is not changed" in line["message"]]
 
     def test_what_goes_wrong_is_reported_once_and_it_goes_on(self, folder: Path) -> None:
         node = Running(folder)

@@ -1,6 +1,8 @@
 """The agent as a plugin of the container runtime: what new and resized containers are given."""
 
 import io
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,8 @@ OWN = {LOW: str(64 * MI), HIGH: str(96 * MI)}
 class PluginNode:
     """A node, its runtime, and an agent that is stepped by hand but for its plugin."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, deadline: float = PATIENCE, **options: Any) -> None:
+        self.deadline = deadline
         self.options = {"nri": "on", **options}
         self.node = SteppedNode(folder, **self.options)
         self.runtime = FakeNriRuntime(folder, self.node.kernel)
@@ -50,6 +53,7 @@ class PluginNode:
         self.view = view
         made = NriPlugin(
             str(self.runtime.socket),
+            self.deadline,
             view=lambda: self.view,
             journal=self.node.writer,
             read_usage=lambda path: magnitude(self.node.kernel.read(path, "memory.current") or "0"),
@@ -94,6 +98,24 @@ class PluginNode:
 
     def _note_unknown(self) -> None:
         self.unknown += 1
+
+
+class HangingDisk:
+    """No write is on the disk until it is released."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_asked = threading.Event()
+        self._goes_on = threading.Event()
+        self._sync = os.fsync
+        monkeypatch.setattr(os, "fsync", self._wait)
+
+    def release(self) -> None:
+        self._goes_on.set()
+
+    def _wait(self, handle: int) -> None:
+        self.is_asked.set()
+        assert self._goes_on.wait(PATIENCE)
+        self._sync(handle)
 
 
 @pytest.fixture
@@ -215,6 +237,33 @@ def test_without_a_journal_nothing_is_set(bed: PluginNode, monkeypatch: pytest.M
     assert bed.create(pod) == {}
     assert bed.answers() == {"failed": 1}
     assert "not answered over NRI: JournalError: the disk is full" in bed.log.getvalue()
+
+
+def test_a_disk_that_hangs_delays_no_creation_and_the_values_are_written_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = PluginNode(folder, deadline=0.15)
+    bed.node.settle()
+    bed.connect()
+    slow, second, third = (bed.announce(a_pod(uid)) for uid in ("u1", "u2", "u3"))
+    disk = HangingDisk(monkeypatch)
+    assert bed.create(slow) == {}
+    assert bed.create(second) == {}
+    bed.runtime.start_container(container_paths(slow)[0].rpartition("/")[2])
+    assert bed.answers() == {"late": 2}
+    assert bed.log.getvalue().count("the journal was not written in time") == 1
+    assert disk.is_asked.is_set()
+    disk.release()
+    # What was too late is recorded and forgotten again, then there is an answer.
+    eventually("the journal is written to again", lambda: bed.create(third) == OWN)
+    assert bed.answers()["set"] == 1
+    expected = {key[0] for key in bed.node.writer.undo_entries if key[2] == NEW_CGROUP}
+    assert expected == set(container_paths(third))
+    path = container_paths(slow)[0]
+    bed.node.core.note_cgroup_created(path, bed.node.now)
+    bed.settle()
+    assert {file: bed.node.read(path, file) for file in OWN} == OWN
+    bed.close()
 
 
 def test_another_plugin_that_sets_the_same_value_ends_the_answers_after_two_creations(

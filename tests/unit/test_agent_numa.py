@@ -206,7 +206,7 @@ class TestAPodThatDoesNotFit:
         bed.kernel.set(container_paths(late)[0], MEMS, "1-2")
         bed.wait(130)
         assert bound(bed, late) == ["1-2"]
-        (event,) = bed.log_events("left as it is")
+        (event,) = bed.log_events("not changed")
         assert event.fields == {"pod": "shop/late", "reason": "NumaRefused"}
         assert "wants memory 999Mi" in event.what
         assert 'namespace="shop",pod="late",reason="NumaRefused"} 1' in metrics(bed)
@@ -242,7 +242,7 @@ class TestAnAgentThatIsStartedAgain:
         bed.wait(1)
         assert free(bed) == {0: 0, 1: 0, 2: 0, 3: 0}
         assert [bound(bed, pod) for pod in pods[1:]] == places
-        assert bed.log_events("left as it is") == []
+        assert bed.log_events("not changed") == []
 
     @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
     def test_counts_a_pod_with_resources_of_its_own_once(self, folder: Path, policy: str) -> None:
@@ -263,7 +263,7 @@ class TestAnAgentThatIsStartedAgain:
         bed.start(**options)
         bed.wait(70)
         assert (bound(bed, pod), free(bed)) == (["0", "0"], before)
-        assert bed.log_events("left as it is") == []
+        assert bed.log_events("not changed") == []
 
     def test_does_not_write_what_is_in_place(self, bed: SteppedNode) -> None:
         bed.run_pod(full("g1"))
@@ -327,7 +327,7 @@ class TestAPodThatChanges:
         bed.settle()
         self.resize(bed, "g1", 990)
         assert bound(bed, pod) == ["0"]
-        assert len(bed.log_events("left as it is")) == 1
+        assert len(bed.log_events("not changed")) == 1
         bed.end_pod(others[3])
         bed.settle()
         assert bound(bed, pod) == ["3"]
@@ -533,7 +533,7 @@ class TestTheStateOfTheKubelet:
         bed.kernel.set(container_paths(pod)[0], MEMS, "")
         bed.wait(130)
         assert bound(bed, pod) == ["1"]
-        assert len(bed.log_events("what it said before still counts")) == 1
+        assert len(bed.log_events("the previous state stays in use")) == 1
         assert bed.core.report.errors["numa"] == 1
         bed.reload(resync=30.0)
         bed.wait(70)
@@ -547,7 +547,7 @@ class TestTheStateOfTheKubelet:
         pod = bed.run_pod(full("g1"))
         bed.wait(10)
         assert bound(bed, pod) == [""]
-        assert len(bed.log_events("there is no memory_manager_state: nobody is bound")) == 1
+        assert len(bed.log_events("there is no memory_manager_state: no container is bound")) == 1
         checkpoint(bed, g1=2)
         bed.wait(2)
         assert bound(bed, pod) == ["2"]
@@ -558,7 +558,7 @@ class TestTheStateOfTheKubelet:
         bed.kernel.set(container_paths(pod)[0], MEMS, "2")
         bed.wait(70)
         assert bound(bed, pod) == ["2"]
-        (event,) = bed.log_events("does not know a")
+        (event,) = bed.log_events("does not contain a")
         assert event.fields == {"pod": "default/g1", "reason": "NumaUnknown"}
 
     def test_may_be_elsewhere(self, folder: Path) -> None:
@@ -610,14 +610,24 @@ class TestWhatItTells:
         assert f'memqos_numa_free_bytes{{node="0",resource="memory"}} {399 * MI}' in text
 
 
-class TestManyContainersWithMuchMemory:
-    def test_are_moved_one_after_the_other(self, bed: SteppedNode) -> None:
+class TestManyContainers:
+    def moved(self, bed: SteppedNode, usage: int) -> list[list[str]]:
+        """The containers of three pods that are bound, a pass each."""
         pods = [full(uid, 200) for uid in ("g1", "g2", "g3")]
         for pod in pods:
             bed.run_pod(pod)
-            bed.kernel.set(container_paths(pod)[0], "memory.current", str(100 * MI))
+            bed.kernel.set(container_paths(pod)[0], "memory.current", str(usage))
         steps = steps_of(bed)
         bed.settle()
         assert [bound(bed, pod) for pod in pods] == [["0"], ["0"], ["0"]]
         moved = [[path for path, file in taken if file == MEMS] for taken in steps]
-        assert sorted(moved) == [container_paths(pod) for pod in pods]
+        assert sorted(path for each in moved for path in each) == sorted(
+            container_paths(pod)[0] for pod in pods
+        )
+        return [each for each in moved if each]
+
+    def test_with_much_memory_are_moved_one_after_the_other(self, bed: SteppedNode) -> None:
+        assert [len(each) for each in self.moved(bed, (16 << 20) + 1)] == [1, 1, 1]
+
+    def test_with_little_memory_are_moved_together(self, bed: SteppedNode) -> None:
+        assert [len(each) for each in self.moved(bed, 16 << 20)] == [3]

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from memqos.agent.core.schedule import Backoff, next_ramp_value
 from memqos.agent.core.view import node_view
 from memqos.agent.events import EventLog
 from memqos.agent.kernel_counters import CgroupCounters, CounterSchedule, pressure_of
-from memqos.agent.metric_catalogue import ALL_METRICS
+from memqos.agent.metric_catalogue import ALL_METRICS, CADVISOR_METRICS, KEP_METRICS
 from memqos.agent.metrics import metric_families
 from memqos.agent.sampler import Sampler
 from memqos.agent.state import AgentView, EventCounts, NriView, agent_state
@@ -41,6 +42,9 @@ from memqos.plan.setting import Rule, Setting
 from memqos.serve.exposition import exposition
 
 HIGH = "memory.high"
+ROOT = Path(__file__).parents[2]
+KERNEL_EVENTS = ("low", "high", "max", "oom", "oom_kill", "oom_group_kill")
+"""Of memory.events, since Linux 5.17."""
 
 
 @pytest.fixture
@@ -432,6 +436,57 @@ class TestWhatItTells:
         assert f'memqos_left_out_bytes{{namespace="default",pod="g1"}} {100 * MI}\n' in text
         assert 'memqos_annotations_refused{namespace="default",pod="u1"} 1\n' in text
 
+    def test_are_as_many_series_as_the_page_of_metrics_says(self, folder: Path) -> None:
+        bed = SteppedNode(folder, kep_metrics=True, cadvisor_metrics=True)
+        for name in ("u1", "u2"):
+            bed.run_pod(a_pod(name))
+        bed.settle()
+        counted = CgroupCounters(
+            5, dict.fromkeys(KERNEL_EVENTS, 0), dict.fromkeys(("some", "full"), 0.0)
+        )
+        paths = [each.path for each in node_view(bed.core).observed_cgroups()]
+        recorder = RecordWriter(str(folder / "records"))
+        view = view_of(
+            bed,
+            Sampler(bed.kernel, guard=NodeGuard(), recorder=recorder),
+            counters=dict.fromkeys(paths, counted),
+            events=EventCounts(0, 0),
+            resynced=1.7e9,
+        )
+        optional = {each.name for each in KEP_METRICS}, {each.name for each in CADVISOR_METRICS}
+        counts = Counter[str]()
+        pressure = folder / "proc" / "pressure" / "memory"
+        pressure.parent.mkdir(exist_ok=True)
+        pressure.write_text("some total=0\nfull total=0\n")
+        for family in metric_families(view, str(folder / "proc")):
+            kind = next(
+                (
+                    name
+                    for name, names in zip(("kep", "cadvisor"), optional, strict=True)
+                    if family.name in names
+                ),
+                "memqos",
+            )
+            for sample in family.samples:
+                if 'pod="u2",container="a"' in sample.labels:
+                    counts[f"{kind} container"] += 1
+                elif 'pod="u2"' in sample.labels:
+                    counts[f"{kind} pod"] += 1
+                elif 'pod="u1"' not in sample.labels:
+                    counts[f"{kind} node"] += 1
+        page = (ROOT / "docs" / "metrics.md").read_text()
+        container, pod, node = (counts[f"memqos {each}"] for each in ("container", "pod", "node"))
+        total = 110 * (pod + 2 * container) + node
+        for line in (
+            f"| a container | {container} | {counts['kep container']} | "
+            f"{counts['cadvisor container']} |",
+            f"| a pod, besides its containers | {pod} | {counts['kep pod']} | "
+            f"{counts['cadvisor pod']} |",
+            f"| the node | {node} | {counts['kep node']} | {counts['cadvisor node']} |",
+            f"110 × ({pod} + 2 × {container}) + {node} = {total:,}",
+        ):
+            assert line in page
+
     def test_are_reasons(self, view: AgentView) -> None:
         data = json.loads(json.dumps(agent_state(view, view.status.passed_at)))
         pods = {pod["pod"]: pod for pod in data["pods"]}
@@ -439,18 +494,16 @@ class TestWhatItTells:
         own = pods["default/g1"]["cgroups"][0]["files"]["memory.min"]
         assert (own["desired"], own["actual"], own["rule"]) == ("0", "0", "memqos/left-out")
         assert own["steps"][0] == "claim = 100Mi"
-        assert data["levels"][0]["files"]["memory.low"]["steps"] == [
-            "claimed by 2 pods together = 64Mi"
-        ]
+        assert data["levels"][0]["files"]["memory.low"]["steps"] == ["sum over 2 pods = 64Mi"]
         assert data["drift"][0]["cause"] == "kubelet-restart"
 
     def test_is_whether_it_does_its_work(self, view: AgentView) -> None:
         now = view.status.passed_at
         assert view.readiness_problem() == (
-            "not all of the node and its pods has been read yet; the log names what fails"
+            "the node and its pods have not been read completely yet; the log shows the errors"
         )
         assert view.health_problem(now + 60) is None
-        assert view.health_problem(now + 600) == "no pass has ended well for 600 s"
+        assert view.health_problem(now + 600) == "no reconcile has succeeded for 600 s"
 
     def test_is_that_only_parts_of_the_node_are_looked_at(self, view: AgentView) -> None:
         status = replace(view.status, is_complete=True)

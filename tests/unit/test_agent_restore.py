@@ -125,7 +125,7 @@ def test_what_others_have_changed_since_is_left_and_said_once(node: Node) -> Non
     node.wait(180)
     assert node.mi(node.container, HIGH) == 33
     assert node.mi(node.container, LOW) == 0
-    assert len(node.log_events("not given back")) == 1
+    assert len(node.log_events("not restored")) == 1
     assert node.core.report.restores[HIGH, "conflict"] == 1
     # A person may still ask for it.
     assert [key[:2] for key in node.writer.undo_entries if key[0] == node.container] == [
@@ -138,7 +138,7 @@ def test_what_others_have_put_back_already_is_settled_and_no_conflict(node: Node
     node.reload(select=Selector(not_namespaces=("default",)))
     node.settle()
     assert node.are_as_before(node.web)
-    assert not node.log_events("not given back")
+    assert not node.log_events("not restored")
     assert not [key for key in node.writer.undo_entries if key[0] == node.container]
 
 
@@ -197,7 +197,7 @@ class TestToObserve:
         node.start(mode="observe")
         node.wait(120)
         assert node.kernel.contents() == after
-        (message,) = node.log_events("values of memqos are in place")
+        (message,) = node.log_events("values written by memqos are in place")
         # Two pods and their containers, and two levels above; memory.high of the containers.
         assert message.fields["values"] == 4 + 2 + 2
 

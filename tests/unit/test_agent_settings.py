@@ -102,7 +102,7 @@ class TestAGuess:
         assert node.written() == 0
         why = node.ready()
         assert why is not None
-        assert why.startswith("nothing is written: the version of the running kubelet is not known")
+        assert why.startswith("nothing is written: the version of the running kubelet is unknown")
         assert node.known() == 0
         (message,) = node.bed.log_events("nothing is written")
         assert message.severity == "warning"
@@ -145,7 +145,7 @@ class TestAGuess:
         node = Node(folder, program, release="1.38", gates={})
         (folder / "kubelet" / "config.yaml").unlink()
         node.bed.wait(70)
-        assert "nor whether its MemoryQoS is on" in str(node.ready())
+        assert "and whether MemoryQoS is on" in str(node.ready())
         before = node.written()
         node.bed.kernel.write(node.container, "memory.min", "0")
         node.bed.wait(70)
@@ -185,7 +185,7 @@ class TestAGuess:
         put_kubelet_program(program, "v1.99.0")
         put_kubelet_process(folder / "proc", program)
         node = Node(folder, program)
-        assert "1.99 is newer than any release memqos knows" in str(node.ready())
+        assert "1.99 is newer than any release that memqos supports" in str(node.ready())
         assert node.written() == 0
 
     @pytest.mark.parametrize(
@@ -232,9 +232,7 @@ class TestAStatedRelease:
         assert node.minimum == 256
         node.run_kubelet("v1.34.11")
         node.bed.wait(2)
-        assert "v1.34.11 and has MemoryQoS on, but the release is stated as 1.38" in str(
-            node.ready()
-        )
+        assert "v1.34.11 and has MemoryQoS on, but the release is set to 1.38" in str(node.ready())
         before = node.written()
         node.bed.kernel.write(node.container, "memory.min", str(MI))
         node.bed.wait(130)

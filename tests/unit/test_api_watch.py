@@ -3,13 +3,17 @@
 import itertools
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 import msgspec
 import pytest
+from tests.commands import ROOT
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
 
@@ -17,15 +21,16 @@ from memqos.errors import InputError, Unreachable
 from memqos.host.apiserver.cache import ObjectCache, WatchInterrupted
 from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
-from memqos.host.apiserver.reflector import Reflector, WatchTimings
+from memqos.host.apiserver.reflector import _LARGEST_LIST, _MOST_DECODED, Reflector, WatchTimings
 from memqos.host.apiserver.resources import NODE_RESOURCE, POD_RESOURCE, Selection, on_node
+from memqos.host.apiserver.responses import decoded_size
 from memqos.host.backoff import (
     FIRST_DELAY,
     LONGEST_DELAY,
     LONGEST_RETRY_AFTER,
     backoff_delay,
 )
-from memqos.kube.pod import Pod
+from memqos.kube.pod import ObjectMeta, Pod
 
 QUICK = WatchTimings(watch=(2, 3), read_timeout=0.3, short=0.05, slowness=0.01)
 LARGEST = 1 << 20
@@ -243,16 +248,19 @@ class TestBadDays:
         # Never older than what was known, so that the copy does not go back in time.
         assert server.requests(resourceVersion="1", resourceVersionMatch="NotOlderThan")
 
-    def test_more_than_may_be_kept_is_listed_again(
+    def test_more_than_may_be_kept_is_listed_again_until_it_is_less(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("memqos.host.apiserver.reflector._LARGEST", 10 << 10)
-        server.pods.put(pod("one", status={"phase": "Pending", "message": "x" * (6 << 10)}))
+        long = {"phase": "Pending", "message": "x" * (4 << 10)}
+        server.pods.put(pod("one", status=long))
         with watching(server) as watch:
             watch.wait(PATIENCE)
-            server.pods.put(pod("one", status={"phase": "Running", "message": "x" * (6 << 10)}))
-            eventually("it is there", lambda: copy_of(watch) == expected(server))
-        assert len([each for each in server.request_log if "watch" not in each.query]) == 2
+            server.pods.put(pod("two", status=long))
+            eventually("it is refused", lambda: "would take more" in str(watch.fault))
+            assert names(watch) == ["one"]
+            server.pods.delete("default", "one")
+            eventually("the other is there", lambda: names(watch) == ["two"])
 
     def test_an_expired_watch_is_not_answered_with_a_storm_of_lists(
         self, server: FakeApiServer
@@ -347,7 +355,7 @@ class TestBadDays:
         server.faults = Faults(refused=1.0)
         with watching(server) as watch:
             eventually("it was refused", lambda: watch.fault is not None)
-            with pytest.raises(Unreachable, match=r"a bad day|too much to do|no longer knows"):
+            with pytest.raises(Unreachable, match=r"a bad day|too busy|no longer knows"):
                 watch.wait(0)
             assert not watch.is_synced
 
@@ -418,7 +426,7 @@ class TestBadDays:
         with watching(server, pace=WatchTimings(stale=0.2, slowness=0.01)) as watch:
             watch.wait(PATIENCE)
             eventually("it is not synced", lambda: not watch.is_synced)
-            assert "nothing whole has come of pods for 0.2 s" in str(watch.fault)
+            assert "no complete response for pods for 0.2 s" in str(watch.fault)
             assert watch.objects() == []
             watch.wait(0)  # the last state stays in force
 
@@ -574,19 +582,108 @@ class TestMirror:
         assert (mirror.version, mirror.newest_version) == (None, "5")
 
     def test_more_than_it_may_keep_changes_nothing_and_demands_a_list(self) -> None:
-        line = event("ADDED", "a", "6")
-        mirror = ObjectCache(Pod, 2 * len(line) + 100)
-        mirror.replace([], "5", 100)
+        mirror = ObjectCache(Pod, 3 * decoded_size(event("ADDED", "a", "6")) // 2)
+        mirror.replace([], "5")
         for version in ("6", "7", "8"):
             assert mirror.apply(event("MODIFIED", "a", version, node=version)) == "changed"
             mirror.apply(event("DELETED", "a", version))
         for name in ("a", "b"):
             mirror.apply(event("ADDED", name, "9"))
-        with pytest.raises(InputError, match="larger than"):
+        with pytest.raises(InputError, match="would take more than"):
             mirror.apply(event("ADDED", "c", "9"))
         assert (mirror.version, mirror.newest_version, len(mirror.objects)) == (None, "9", 2)
-        mirror.replace([], "9", 100)
-        assert mirror.apply(event("ADDED", "c", "9")) == "changed"
+        mirror.replace([], "9")
+        assert mirror.apply(event("ADDED", "h", "9")) == "changed"
+
+    def test_a_list_of_more_than_it_may_keep_changes_nothing(self) -> None:
+        mirror = ObjectCache(Pod, 4 << 10)
+        with pytest.raises(InputError, match="a list would take more than"):
+            mirror.replace([Pod(ObjectMeta(name=str(index))) for index in range(20)], "5")
+        assert (mirror.version, mirror.objects) == (None, {})
+
+
+FLOODS: Final = {
+    "of pods": (b'{"items":[', b"{}", b"]}"),
+    "of numbers": (b'{"items":[', b"1", b"]}"),
+    "of containers": (b'{"items":[{"spec":{"containers":[', b"{}", b"]}}]}"),
+    "of requests": (
+        b'{"items":[{"spec":{"containers":[',
+        b'{"resources":{"requests":{"":""}}}',
+        b"]}}]}",
+    ),
+    "of owners": (b'{"items":[{"metadata":{"ownerReferences":[', b'{"":{}}', b"]}}]}"),
+    "of managed fields": (b'{"items":[{"metadata":{"managedFields":[', b"{}", b"]}}]}"),
+    "of variables": (b'{"items":[{"spec":{"containers":[{"env":[', b"{}", b"]}]}}]}"),
+    "of one name": (b'{"items":[{"metadata":{"name":"', b"aaaaaaaa", b'"}}]}'),
+}
+FOLLOWER: Final = """
+import sys
+import memqos.agent.loop
+from memqos.host.apiserver.client import ApiClient
+from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
+from memqos.host.apiserver.reflector import Reflector
+from memqos.host.apiserver.resources import POD_RESOURCE
+from tests.eventually import eventually
+access = ClusterAccess(Cluster(server=sys.argv[1]), User(), "a test")
+watch = Reflector(ApiClient(access), POD_RESOURCE)
+watch.start()
+eventually("an answer", lambda: watch.is_synced or watch.fault)
+text = open("/proc/self/status").read()
+print(int(text.partition("VmHWM:")[2].split()[0]) >> 10)
+"""
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize("is_decoded", [True, False])
+def test_a_hostile_list_does_not_take_an_agent_past_its_memory(
+    server: FakeApiServer, flood: str, is_decoded: bool
+) -> None:
+    """As large as may just be decoded, or received."""
+    head, unit, tail = FLOODS[flood]
+    separator = b"" if flood == "of one name" else b","
+    sizes = (_MOST_DECODED, decoded_size) if is_decoded else (_LARGEST_LIST, len)
+    count = (sizes[0] - sizes[1](head + tail)) // sizes[1](unit + separator) - 1
+    count = min(count, _LARGEST_LIST // len(unit + separator) - 100)
+    body = head + separator.join([unit] * count) + tail
+    server.answers["/api/v1/pods"] = (200, {"Content-Type": "application/json"}, body)
+    done = subprocess.run(
+        [sys.executable, "-c", FOLLOWER, server.url],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert int(done.stdout) < 110
+
+
+def test_500_pods_of_20_kib_are_listed() -> None:
+    """Most objects of a pod are in its managedFields, and in the environment of its containers."""
+    fields: Mapping[str, object] = {
+        f'k:{{"name":"VARIABLE_{index}"}}': {".": {}, "f:name": {}} for index in range(200)
+    }
+    managers = [{"manager": name, "fieldsV1": {"f:spec": fields}} for name in ("a", "b")]
+    environment = [{"name": f"VARIABLE_{index}", "value": "a value"} for index in range(60)]
+    pod = {
+        "metadata": {"name": "a", "managedFields": managers},
+        "spec": {"containers": [{"name": "a", "env": environment}]},
+    }
+    text = b",".join([msgspec.json.encode(pod)] * 500)
+    assert 10_000_000 < len(text) < _LARGEST_LIST
+    assert len(text) < decoded_size(text) < len(text) + (1 << 20)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"spec":{"containers":[{},{},{}]}}',
+        b'{"env":[[{},{}]]}',
+        b'{"env":[{},{}',
+        b'{"env":{"a":[{},{}]}}',
+        b'{"name":"env\\":[{},{}]"}',
+    ],
+)
+def test_what_may_be_decoded_counts(text: bytes) -> None:
+    assert decoded_size(text) == len(text) + 250 * text.count(b"{") + 130 * text.count(b",")
 
 
 def event(type: str, name: str, version: str, **spec: str) -> bytes:

@@ -94,7 +94,7 @@ class TestEveryValue:
         (result,) = node.apply(steps).results
         assert (result.outcome, result.detail) == (
             "differs",
-            f"{MI} was taken, but 8192 is read back",
+            f"{MI} was written, but 8192 is read back",
         )
         (conflict,) = node.rollback().not_written
         assert conflict.state == "conflict"
@@ -118,7 +118,7 @@ class TestATreeThatHasMoved:
         node.kernel.make("/another")
         node.kernel.make(CONTAINERS[1])
         (moved,) = node.apply(steps).stale
-        assert str(moved) == f"{CONTAINERS[1]}/memory.min: the cgroup was made anew"
+        assert str(moved) == f"{CONTAINERS[1]}/memory.min: the cgroup was created again"
 
     def test_while_it_is_written_to_keeps_what_others_wrote(self, node: Node) -> None:
         places = [(path, "memory.min") for path in CONTAINERS[1:3]]
@@ -211,7 +211,7 @@ class TestAWriteThatBlocks:
     def test_is_stopped_in_time_and_the_rest_goes_on(self, node: Node) -> None:
         results = self.results(node, BUSY, CONTAINERS[1])
         assert results[BUSY].outcome == "written"
-        assert results[BUSY].detail == "in place, but the kernel was still at it"
+        assert results[BUSY].detail == "in place, but the write had not returned yet"
         assert results[CONTAINERS[1]].detail is None
         assert of(node, (BUSY, HIGH)) == str(100 * MI)
 
@@ -248,7 +248,7 @@ class TestMemoryThatCannotBeReclaimed:
 
     def test_is_reported_when_it_stands_in_the_way(self, node: Node) -> None:
         (result,) = node.apply(node.steps({(BUSY, HIGH): str(200 * MI)})).results
-        assert result.detail == "350Mi is anonymous or shared memory, and there is no swap for it"
+        assert result.detail == "350Mi is anonymous or shared memory, with no swap for it"
         assert of(node, (BUSY, HIGH)) == str(900 * MI)
         assert node.rollback().results == ()
 
@@ -351,20 +351,20 @@ class TestASavedPlan:
     @pytest.mark.parametrize(
         ("good", "bad", "says"),
         [
-            (b"memory.min", b"cgroup.kill", "no file that memqos writes"),
+            (b"memory.min", b"cgroup.kill", "not a file that memqos writes"),
             (b"/kubepods/", b"/../../etc/", "not the path of a cgroup"),
             (b'"/kubepods/', b'"kubepods/', "not the path of a cgroup"),
             (b"/kubepods/", b"//", "not the path of a cgroup"),
             (b"/kubepods/", b"/" + b"x" * 300 + b"/", "not the path of a cgroup"),
-            (b'"1048576"', b'"1\\n2"', "no value of memory.min"),
-            (b'"1048576"', b'"-1"', "no value of memory.min"),
-            (b'"1048576"', '"²"'.encode(), "no value of memory.min"),
+            (b'"1048576"', b'"1\\n2"', "not a value of memory.min"),
+            (b'"1048576"', b'"-1"', "not a value of memory.min"),
+            (b'"1048576"', '"²"'.encode(), "not a value of memory.min"),
             (b'"1048576"', b"1048576", "not a saved plan"),
             (b'"format": 1', b'"format": 2', "format 2"),
             (b'"format": 1', b'"format": 1, "more": 1', "not a saved plan"),
             (b"{", b"", "not a saved plan"),
             (b'"level": "container"', b'"level": "floor"', "not a saved plan"),
-            (b'"level": "container"', b'"level": "qos"', "names no cgroup of level qos"),
+            (b'"level": "container"', b'"level": "qos"', "is not a cgroup of level qos"),
         ],
     )
     def test_is_never_believed(self, node: Node, good: bytes, bad: bytes, says: str) -> None:
@@ -384,7 +384,7 @@ class TestASavedPlan:
 def test_a_folder_that_others_can_write_to_holds_no_journal(node: Node) -> None:
     os.mkdir(node.journal_folder)
     os.chmod(node.journal_folder, 0o777)
-    with pytest.raises(MemqosError, match="cannot be trusted"):
+    with pytest.raises(MemqosError, match="is not trusted"):
         node.apply(node.steps(a_plan()))
 
 

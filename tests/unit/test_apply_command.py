@@ -97,7 +97,7 @@ class TestApply:
 
     def test_does_not_write_where_nobody_can_be_asked(self, shell: Shell) -> None:
         before = shell.node.kernel.contents()
-        with pytest.raises(click.UsageError, match="--yes writes without asking"):
+        with pytest.raises(click.UsageError, match="add --yes"):
             shell.memqos("apply", shell.saved(FEW), answer="y\n")
         assert shell.node.kernel.contents() == before
 
@@ -127,7 +127,7 @@ class TestApply:
         assert shell.node.kernel.contents() == before
 
     def test_refuses_terms_beside_a_plan_that_holds_them(self, shell: Shell) -> None:
-        with pytest.raises(click.UsageError, match="leave out --policy"):
+        with pytest.raises(click.UsageError, match="remove --policy"):
             shell.memqos("apply", shell.saved(FEW), "--policy", "None")
 
     def test_refuses_to_guess_which_pods_there_are(self, shell: Shell) -> None:
@@ -147,7 +147,7 @@ class TestApply:
         file = shell.saved({(BUSY, "memory.high"): str(200 * MI)})
         done = shell.memqos("apply", file, "--yes")
         assert (done.code, done.out.splitlines()[-1]) == (2, "1 withheld")
-        assert "there is no swap for it – --force writes it all the same" in done.err
+        assert "with no swap for it – --force writes it anyway" in done.err
         assert shell.memqos("apply", file, "--yes", "--force").code == 0
 
     def test_counts_what_has_vanished(self, shell: Shell) -> None:
@@ -155,7 +155,7 @@ class TestApply:
         shell.node.kernel.remove(BUSY)
         done = shell.memqos("apply", file, "--yes")
         assert done.code == 0
-        assert done.out.endswith("2 written, 1 gone with their cgroups\n")
+        assert done.out.endswith("2 written, 1 removed with their cgroups\n")
 
     def test_tells_scripts_what_came_of_each_value(self, shell: Shell) -> None:
         shell.node.kernel.refusals[BUSY, MIN] = errno.EBUSY
@@ -178,8 +178,9 @@ class TestApply:
         file = shell.saved({("/kubepods.slice", MIN): str(MI), (BUSY, MIN): str(MI)})
         lines = shell.memqos("apply", file, "--yes").out.splitlines()
         assert lines[-3:-1] == [
-            "directly: 1 value – systemd's, but the bus does not answer: a reload takes it back",
-            "directly: 1 value – nobody puts back old values here",
+            "directly: 1 value – a systemd unit, but D-Bus does not answer: daemon-reload resets "
+            "the value",
+            "directly: 1 value – nothing restores old values here",
         ]
 
 
@@ -192,14 +193,14 @@ class TestRollback:
         assert shell.node.kernel.contents() == before
 
     def test_has_nothing_to_do_the_second_time_or_before_the_first(self, shell: Shell) -> None:
-        assert shell.memqos("rollback") == (0, "nothing to put back\n", "")
+        assert shell.memqos("rollback") == (0, "nothing to restore\n", "")
         assert not Path(shell.node.journal_folder).exists()
         shell.memqos("apply", shell.saved(FEW), "--yes")
         shell.memqos("rollback")
-        assert shell.memqos("rollback") == (0, "nothing to put back\n", "")
+        assert shell.memqos("rollback") == (0, "nothing to restore\n", "")
 
     def test_lists_what_it_would_put_back(self, shell: Shell) -> None:
-        assert shell.memqos("rollback", "--list") == (0, "nothing to put back\n", "")
+        assert shell.memqos("rollback", "--list") == (0, "nothing to restore\n", "")
         shell.memqos("apply", shell.saved(FEW), "--yes")
         shell.node.kernel.set(BUSY, MIN, "4096")
         before = shell.node.kernel.contents()
@@ -208,7 +209,7 @@ class TestRollback:
         rows = {tuple(line.split()) for line in done.out.splitlines()}
         assert ("conflict", f"{BUSY}/{MIN}", "0", str(MI), "4096") in rows
         assert ("ours", f"{CONTAINERS[1]}/{MIN}", "0", str(MI), str(MI)) in rows
-        assert done.out.endswith("2 to put back, 1 changed by others since\n")
+        assert done.out.endswith("2 to restore, 1 changed by others since\n")
         assert shell.node.kernel.contents() == before
 
     def test_leaves_what_others_changed_and_says_so(self, shell: Shell) -> None:
@@ -217,8 +218,7 @@ class TestRollback:
         done = shell.memqos("rollback")
         assert done.code == 2
         assert done.err == (
-            f"conflict: {BUSY}/memory.min: {MI} was written, 4096 is there now – "
-            "--force puts back 0\n"
+            f"conflict: {BUSY}/memory.min: {MI} was written, now it is 4096 – --force restores 0\n"
         )
         assert done.out == "2 put back\n1 changed by others since\n"
         assert shell.memqos("rollback", "--force") == (0, "1 put back\n", "")
@@ -245,7 +245,7 @@ class TestRollback:
         shell.node.journal.write_bytes(shell.node.journal.read_bytes()[:-9])
         done = shell.memqos("rollback")
         assert (done.code, done.out) == (0, "3 put back\n")
-        assert "if the file was cut short in another way, values are left" in done.err
+        assert "if the file was truncated otherwise, values remain" in done.err
 
     @pytest.mark.parametrize("left", [0, 10, 60])
     def test_says_that_values_are_left_where_the_journal_was_cut_short(
@@ -256,17 +256,17 @@ class TestRollback:
         shell.node.journal.write_bytes(shell.node.journal.read_bytes()[:left])
         done = shell.memqos("rollback")
         assert done.code == 1
-        assert done.out == "nothing to put back in the part of the journal that can be read\n"
+        assert done.out == "nothing to restore in the part of the journal that can be read\n"
         assert "damaged from its record 1 on" in done.err
-        assert "values written after that are left" in done.err
+        assert "values written after that remain" in done.err
         assert shell.node.kernel.contents() == applied
         assert len(list(shell.node.journal.parent.glob("journal.damaged-*"))) == 1
 
     def test_says_that_a_journal_of_an_earlier_boot_is_of_no_use(self, shell: Shell) -> None:
         shell.node.apply(shell.node.steps(FEW))
         done = shell.memqos("rollback")
-        assert (done.code, done.out) == (0, "nothing to put back\n")
-        assert "of an earlier boot" in done.err
+        assert (done.code, done.out) == (0, "nothing to restore\n")
+        assert "from an earlier boot" in done.err
 
 
 def on_recorded(shell: Shell, name: str) -> dict[str, Any]:

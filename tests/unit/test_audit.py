@@ -1,6 +1,7 @@
 """What an audit makes of pods: their values, their sums, and what is found about them."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,6 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json
 
-import memqos.audit
 from memqos.audit import audit_objects
 from memqos.audit.census import Census, MeasuredUsage, collect_objects
 from memqos.audit.cluster_audit import Audit, audit_totals
@@ -246,7 +246,7 @@ def test_a_container_past_its_memory_high_to_be_is_throttled_at_once() -> None:
     assert audit.nodes[0].throttled == 1
     (finding,) = found(audit, "pod/throttled")
     assert finding.where == "a/busy"
-    assert finding.evidence == ("one pod: c0", "44.40Mi past memory.high")
+    assert finding.evidence == ("one pod: c0", "44.40Mi above memory.high")
 
 
 def test_pods_are_evicted_and_killed_in_the_order_of_the_node() -> None:
@@ -397,10 +397,49 @@ def test_nodes_of_which_only_some_have_swap_are_found() -> None:
     assert not found(audited(pods, nodes={"n": with_swap, "m": NODE}), "node/swap")
 
 
+@pytest.mark.parametrize(
+    ("version", "hugepages", "severity", "when"),
+    [
+        ("v1.36.2", "2Gi", "warning", "the kernel runs out of memory before evictions begin"),
+        ("v1.36.2", "40Mi", "info", "evictions begin when 60Mi are free"),
+        ("v1.37.0", "2Gi", None, None),
+        ("v1.36.2", "0", None, None),
+    ],
+)
+def test_hugepages_that_pass_for_available_memory_are_found(
+    version: str, hugepages: str, severity: str | None, when: str | None
+) -> None:
+    amounts = {"memory": "16Gi", "hugepages-2Mi": hugepages}
+    status = {
+        "capacity": amounts,
+        "allocatable": {"memory": "13Gi"},
+        "nodeInfo": {"kubeletVersion": version},
+    }
+    node = msgspec.convert({"metadata": {"name": "n"}, "status": status}, Node)
+    for exact in (False, True):
+        estimator = NodeMemoryEstimator(with_defaults({}, 36), settings("1.38"), exact=exact)
+        memory = estimator.memory_of(node)
+        findings = found(
+            audited([running("p", asks("1Gi"))], nodes={"n": memory}), "node/hugepages"
+        )
+        assert [each.severity for each in findings] == ([] if severity is None else [severity])
+        if when is not None:
+            assert findings[0].evidence[1] == f"threshold of memory.available 100Mi: {when}"
+
+
+def test_a_full_node_with_more_hugepages_than_its_threshold_kills_and_does_not_evict() -> None:
+    pods = [running("p", asks("1Gi"))]
+    used = {"p": {"c0": 14 * GI}}
+    blind = msgspec.structs.replace(NODE, hugepages=GI, threshold=100 * MI, is_hugepage_aware=False)
+    for node, evidence in ((NODE, "evicted first"), (blind, "killed first")):
+        (finding,) = found(audited(pods, usage=used, nodes={"n": node}), "node/full")
+        assert finding.evidence[1].startswith(evidence)
+
+
 def test_memory_low_is_lost_below_a_level_that_has_none() -> None:
     pods = [running("p", asks("1Gi", "2Gi"))]
     (finding,) = found(audited(pods, under=settings("1.36")), "node/lost-low")
-    assert finding.evidence == ("Burstable pods claim 1Gi of memory.low, in vain",)
+    assert finding.evidence == ("Burstable pods claim 1Gi of memory.low, not honoured",)
     assert not found(audited(pods, under=settings("1.37")), "node/lost-low")
 
 
@@ -416,7 +455,9 @@ def test_a_node_says_what_it_has_before_evictions() -> None:
     node = msgspec.convert({"metadata": {"name": "n"}, "status": stated}, Node)
     config = with_defaults({}, 36)
     memory = NodeMemoryEstimator(config, settings(), exact=False).memory_of(node)
-    assert memory == NodeMemory(16 * GI, 14 * GI + 100 * MI, 14 * GI)
+    assert (memory.capacity, memory.published) == (16 * GI, 14 * GI)
+    assert memory.enforced == 14 * GI + 100 * MI
+    assert memory.threshold == 100 * MI
     assert NodeMemoryEstimator(config, settings(), exact=True).memory_of(node).enforced == 16 * GI
 
 
@@ -495,4 +536,4 @@ def test_an_object_that_cannot_be_read_does_not_stop_an_audit() -> None:
 def test_the_example_of_the_charter_is_true() -> None:
     import doctest
 
-    assert doctest.testmod(memqos.audit) == (0, 6)
+    assert doctest.testmod(sys.modules["memqos.audit"]) == (0, 6)

@@ -3,9 +3,11 @@
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +16,8 @@ from typing import Any
 import pytest
 from tests.commands import ROOT, memqos
 from tests.eventually import PATIENCE
+
+from memqos import __version__
 
 DUMP = "examples/cluster/dump.json"
 METRICS = "examples/cluster/metrics.json"
@@ -124,7 +128,7 @@ def test_faults_outweigh_findings(tmp_path: Path) -> None:
     done = memqos("audit", str(file), "--fail-on", "info")
     assert done.code == 1
     assert f"{file}:" in done.err
-    assert "the file ends within this object – was the dump cut short?" in done.err
+    assert "the file ends within this object – the dump may be truncated" in done.err
     assert "no Node was read" in done.out
     assert "pods on" in done.out
 
@@ -144,7 +148,7 @@ def test_usage_without_pods_is_reported(tmp_path: Path) -> None:
     usage.write_text("shop/db-0: 1Gi\nshop/ghost: 2Gi\nother/ghost: 2Gi\n")
     done = memqos("audit", DUMP, "--usage", str(usage), "-o", "json")
     assert done.code == 1
-    assert done.err == "usage of pods that were not read: other/ghost, shop/ghost\n"
+    assert done.err == "usage given for pods that were not read: other/ghost, shop/ghost\n"
     assert done.data["counts"]["measured"] == 1
 
 
@@ -155,8 +159,10 @@ def test_a_node_that_does_not_say_what_it_has_is_reported(tmp_path: Path) -> Non
             item["status"] = {"nodeInfo": {"kubeletVersion": "v1.99.0"}}
     done = memqos("audit", written(tmp_path, items))
     assert done.code == 1
-    assert "node worker-1: the Node does not say how much memory it has" in done.err
-    assert "node worker-1: Kubernetes 1.99 is newer than any release memqos knows" in done.err
+    assert "node worker-1: the Node has no memory capacity" in done.err
+    assert (
+        "node worker-1: Kubernetes 1.99 is newer than any release that memqos supports" in done.err
+    )
 
 
 @pytest.mark.parametrize("kind", ["metrics in the dump", "summary", "gzip", "yaml", "stdin"])
@@ -331,6 +337,16 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+
+def test_the_page_has_its_date_and_version(tmp_path: Path) -> None:
+    page = memqos("audit", written(tmp_path, objects()), "-o", "html").out
+    stamps = re.findall(r"Made (\S+ \S+ UTC) by memqos (\S+)\.<", page)
+    assert len(stamps) == 2
+    for at, version in stamps:
+        made = datetime.strptime(at, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
+        assert abs(datetime.now(UTC) - made) < timedelta(minutes=5)
+        assert version == __version__
 
 
 def test_the_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """An audit names pods that died, and nodes that cannot honour Memory QoS, before all else."""
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.builders import Json
 from tests.commands import memqos
@@ -83,19 +85,24 @@ class TestDeaths:
     def test_the_summary_names_it_right_below_the_notes(self) -> None:
         lines = memqos("audit", INCIDENT).out.splitlines()
         assert lines[3] == (
-            "killed for lack of memory: shop/api-7d4b9c6f5-* (9 deaths, at most 7 in one pod), "
+            "OOM-killed: shop/api-7d4b9c6f5-* (9 deaths, at most 7 in one pod), "
             "batch/report-* (2 deaths)"
         )
 
     def test_a_page_has_it_too(self) -> None:
         page = memqos("audit", INCIDENT, "-o", "html").out
+        headline = (
+            '<p class="killed">OOM-killed: shop/api-7d4b9c6f5-* (9 deaths, at most '
+            "7 in one pod), batch/report-* (2 deaths)</p></header>"
+        )
+        assert headline in page
         assert page.index("pod/oom-killed") < page.index("node/kernel") < page.index("pod/tmpfs")
 
     def test_without_a_limit_the_node_ran_out(self) -> None:
         (finding,) = found(
             pod("a", status("app", 1, before=end("OOMKilled", 137))), rule="pod/oom-killed"
         )
-        assert "likely as the node ran out of memory: it has no limit" in finding.evidence[0]
+        assert "likely because the node ran out of memory: it has no limit" in finding.evidence[0]
 
     def test_a_container_that_lies_dead_counts_without_a_restart(self) -> None:
         (finding,) = found(
@@ -247,6 +254,32 @@ class TestPreflight:
             containerRuntimeVersion="containerd://1.5.0",
         )
         assert [each.rule for each in found(windows)] == ["node/os"]
+
+    @pytest.mark.parametrize("by_node", [True, False])
+    def test_a_pod_on_windows_has_no_cgroup_values(self, by_node: bool) -> None:
+        settings = msgspec.structs.replace(SETTINGS, policy="TieredReservation")
+        linux = pod("web", limit="128Mi", nodeName="tux")
+        os: Json = {} if by_node else {"os": {"name": "windows"}}
+        windows = pod("iis", limit="128Mi", nodeName="win" if by_node else "tux", **os)
+        nodes = [node("win", operatingSystem="windows"), node("tux", operatingSystem="linux")]
+        alone = audit_objects([linux, *nodes], settings).audit
+        both = audit_objects([linux, windows, *nodes], settings)
+        for measure in ("min", "low", "high"):
+            assert [getattr(each, measure) for each in both.audit.nodes] == [
+                getattr(each, measure) for each in alone.nodes
+            ]
+        assert sum(each.requested for each in both.audit.nodes) == 128 << 20
+
+    def test_nor_in_the_rows_of_pods(self, tmp_path: Path) -> None:
+        windows = pod("iis", limit="128Mi", nodeName="win")
+        dump = tmp_path / "dump.json"
+        dump.write_bytes(msgspec.json.encode([windows, node("win", operatingSystem="windows")]))
+        (row,) = memqos("audit", str(dump), "--release", "1.36", "-o", "json").data["pods"]
+        assert (row["request"], row["limit"]) == (64 << 20, 128 << 20)
+        (container,) = row["containers"]
+        for file in ("memory.min", "memory.low", "memory.high", "memory.max"):
+            assert row[file] is container[file] is None
+        assert container["oom_score_adj"] is None
 
     def test_a_node_that_says_nothing_is_not_blamed(self) -> None:
         assert found(node("quiet")) == []

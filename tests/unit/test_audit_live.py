@@ -13,6 +13,9 @@ from tests.fakes.kubeconfig import lead_to
 from memqos.host.apiserver import pager
 
 METRICS = "/apis/metrics.k8s.io/v1beta1/pods"
+AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+CONFIGZ = "/api/v1/nodes/{}/proxy/configz"
+WORKERS = ("worker-1", "worker-2", "worker-3")
 DUMP = "examples/cluster/dump.json"
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -34,6 +37,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
             {},
             (ROOT / "examples/cluster/metrics.json").read_bytes(),
         )
+        served.answers[AUTOSCALERS] = 200, {}, b'{"metadata": {}, "items": []}'
+        for worker in WORKERS:
+            set_configuration(served, worker)
         for item in objects():
             kind = item.pop("kind")
             item.pop("apiVersion", None)
@@ -41,6 +47,17 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
         lead_to(served.url, tmp_path, monkeypatch)
         monkeypatch.setattr(pager, "LIST_PAGE_SIZE", 5)
         yield served
+
+
+def set_configuration(server: FakeApiServer, node: str, **fields: Any) -> None:
+    """What the kubelet of a node answers, through the API server."""
+    answer = json.dumps({"kubeletconfig": fields}).encode()
+    server.answers[CONFIGZ.format(node)] = 200, {}, answer
+
+
+def without_enablement(data: Any) -> Any:
+    """A dump does not say what kubelets run with."""
+    return {name: value for name, value in data.items() if name != "enablement"}
 
 
 def forbidden(server: FakeApiServer, path: str) -> None:
@@ -62,7 +79,7 @@ def test_a_live_cluster_is_audited_as_its_dump_is(
 ) -> None:
     done = memqos("audit", "-o", "json", *arguments)
     assert (done.code, done.err) == (0, "")
-    assert done.data == expected()
+    assert without_enablement(done.data) == without_enablement(expected())
 
 
 def test_it_is_read_in_pages_of_every_namespace(server: FakeApiServer) -> None:
@@ -77,12 +94,15 @@ def test_it_is_read_in_pages_of_every_namespace(server: FakeApiServer) -> None:
         "/api/v1/nodes",
         "/api/v1/limitranges",
         "/api/v1/resourcequotas",
+        AUTOSCALERS,
+        *[CONFIGZ.format(worker) for worker in WORKERS],
     }
 
 
 def test_compressed_answers_are_the_same(server: FakeApiServer) -> None:
     server.compresses = True
-    assert memqos("audit", "-o", "json").data == expected()
+    done = memqos("audit", "-o", "json")
+    assert without_enablement(done.data) == without_enablement(expected())
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -134,7 +154,7 @@ def test_a_list_that_always_expires_is_given_up(server: FakeApiServer) -> None:
     server.page_hook = compacted
     done = memqos("audit")
     assert done.code == 1
-    assert "it no longer knows that version of pods (410)" in done.err
+    assert "that resourceVersion of pods has expired (410)" in done.err
     assert done.out == ""
 
 
@@ -162,7 +182,7 @@ def test_a_cluster_without_a_metrics_api_is_audited_all_the_same(
     server.answers[METRICS] = status, {}, b"{}"
     done = memqos("audit", "-o", "json")
     assert (done.code, done.err) == (0, "")
-    assert "what pods use is not known: the cluster has no metrics API" in done.data["notes"]
+    assert "usage of pods is unknown: the cluster has no metrics API" in done.data["notes"]
     assert done.data["counts"]["measured"] == 0
 
 
@@ -170,7 +190,7 @@ def test_usage_that_may_not_be_read_is_said_with_its_rule(server: FakeApiServer)
     forbidden(server, METRICS)
     done = memqos("audit")
     assert done.code == 0
-    assert "note: what pods use is not known, the metrics API says no: " in done.out
+    assert "note: usage of pods is unknown: the metrics API refuses: " in done.out
     assert "jane may not list pods in the whole cluster (403)" in done.out
     assert '\n    - apiGroups: ["metrics.k8s.io"]\n' in done.out
     page = memqos("audit", "-o", "html").out
@@ -188,7 +208,7 @@ def test_usage_that_breaks_off_is_a_fault(server: FakeApiServer) -> None:
 
 def test_usage_given_in_files_is_not_asked_for(server: FakeApiServer) -> None:
     done = memqos("audit", "--usage", "examples/cluster/metrics.json", "-o", "json")
-    assert done.data == expected()
+    assert without_enablement(done.data) == without_enablement(expected())
     assert METRICS not in [each.path for each in server.request_log]
 
 
@@ -237,7 +257,8 @@ def test_a_busy_server_is_asked_again(
         server.refusals.append((429, {"Retry-After": "0"}))
 
     server.page_hook = busy
-    assert memqos("audit", "-o", "json").data == expected()
+    done = memqos("audit", "-o", "json")
+    assert without_enablement(done.data) == without_enablement(expected())
 
 
 def test_a_dump_is_compared_with_what_is_there_now(server: FakeApiServer) -> None:
@@ -280,4 +301,113 @@ def test_answers_saved_as_they_came_are_dumps(
         "audit", str(rest), str(file), "--usage", "examples/cluster/metrics.json", "-o", "json"
     )
     assert (done.code, done.err) == (0, "")
-    assert done.data == expected()
+    assert without_enablement(done.data) == without_enablement(expected())
+
+
+def enablement_line(done: Any) -> str:
+    lines = [line for line in done.out.splitlines() if line.startswith("MemoryQoS is ")]
+    assert len(lines) == 1
+    return str(lines[0])
+
+
+class TestWhetherMemoryQosIsOn:
+    def test_is_what_the_kubelets_say(self, server: FakeApiServer) -> None:
+        for worker in WORKERS:
+            set_configuration(server, worker, featureGates={"MemoryQoS": True})
+        done = memqos("audit")
+        assert enablement_line(done) == (
+            "MemoryQoS is on: the running kubelet has MemoryQoS=true, by node/worker-1/configz; "
+            "all 3 kubelets queried agree"
+        )
+        data = memqos("audit", "-o", "json").data
+        assert (data["enablement"]["state"], data["enablement"]["source"]) == ("on", "configz")
+        assert {each["when"] for each in data["findings"]} == {"today"}
+
+    def test_is_off_by_default_where_no_kubelet_changes_it(self, server: FakeApiServer) -> None:
+        assert enablement_line(memqos("audit")) == (
+            "MemoryQoS is shown as if on: off today, the default of 1.36, not changed by "
+            "node/worker-1/configz; all 3 kubelets queried agree"
+        )
+
+    def test_differs_between_nodes(self, server: FakeApiServer) -> None:
+        set_configuration(server, "worker-2", featureGates={"MemoryQoS": True})
+        assert enablement_line(memqos("audit")) == (
+            "MemoryQoS is shown as if on: on for 1 of 3 kubelets queried (worker-2), off for the "
+            "others"
+        )
+
+    def test_follows_the_policy_that_the_kubelets_have(self, server: FakeApiServer) -> None:
+        for worker in WORKERS:
+            set_configuration(
+                server,
+                worker,
+                featureGates={"MemoryQoS": True},
+                memoryReservationPolicy="TieredReservation",
+            )
+        data = memqos("audit", "-o", "json").data
+        assert data["policy"] == "TieredReservation"
+        assert data["memory"] == expected("--policy", "TieredReservation")["memory"]
+
+    def test_is_a_guess_without_the_right_and_says_so(self, server: FakeApiServer) -> None:
+        forbidden(server, CONFIGZ.format("worker-1"))
+        done = memqos("audit")
+        assert (done.code, done.err) == (0, "")
+        assert (
+            "note: the configuration of the kubelet of node worker-1 is unknown, the user may "
+            "not get nodes/proxy (403): defaults are assumed – give it with --kubelet"
+        ) in done.out.splitlines()
+        assert enablement_line(done) == (
+            "MemoryQoS is shown as if on: off today, the default of 1.36, and no kubelet "
+            "configuration is known"
+        )
+        paths = [each.path for each in server.request_log]
+        assert CONFIGZ.format("worker-2") not in paths, "it is the same right"
+
+    def test_is_asked_of_others_where_a_kubelet_is_down(self, server: FakeApiServer) -> None:
+        server.answers[CONFIGZ.format("worker-1")] = 503, {}, b"dial tcp: i/o timeout"
+        done = memqos("audit")
+        assert (
+            "note: 1 kubelet of 3 queried kubelets did not answer: worker-1"
+            in done.out.splitlines()
+        )
+        assert "all 2 kubelets queried agree" in enablement_line(done)
+
+    def test_is_not_asked_where_a_file_says_it(self, server: FakeApiServer) -> None:
+        assert memqos("audit", "--kubelet", "examples/node/kubelet.yaml").code == 0
+        assert not [each for each in server.request_log if each.path.endswith("/configz")]
+
+
+AUTOSCALER: Any = {
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {
+        "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {
+                    "name": "memory",
+                    "target": {"type": "Utilization", "averageUtilization": 80},
+                },
+            }
+        ],
+    },
+}
+
+
+class TestAutoscalers:
+    def test_are_read(self, server: FakeApiServer) -> None:
+        template = {**AUTOSCALER, "metadata": {"name": "agent", "namespace": "monitoring"}}
+        template["spec"] = {
+            **AUTOSCALER["spec"],
+            "scaleTargetRef": {"kind": "DaemonSet", "name": "agent"},
+        }
+        listed = {"metadata": {}, "items": [AUTOSCALER, template]}
+        server.answers[AUTOSCALERS] = 200, {}, json.dumps(listed).encode()
+        found = memqos("audit", "-o", "json", "--rule", "pod/hpa").data["findings"]
+        assert [each["where"] for each in found] == ["monitoring/agent-*"]
+
+    def test_that_may_not_be_read_are_a_note(self, server: FakeApiServer) -> None:
+        forbidden(server, AUTOSCALERS)
+        done = memqos("audit")
+        assert (done.code, done.err) == (0, "")
+        assert '    - apiGroups: ["autoscaling"]' in done.out.splitlines()

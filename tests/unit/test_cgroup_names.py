@@ -6,10 +6,10 @@ from typing import get_args
 import pytest
 
 from memqos.errors import InputError
+from memqos.kube.pod import QosClass
 from memqos.plan.names import (
     CgroupPlace,
     Driver,
-    QosClass,
     RuntimeName,
     cgroup_names,
     inner,

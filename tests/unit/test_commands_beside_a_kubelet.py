@@ -13,7 +13,9 @@ from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import put, put_kubelet_process, put_kubelet_program
 from tests.fakes.node import memory_folder
 
-from memqos.host.machine import Roots
+from memqos.converge.journal import hierarchy_of, open_journal
+from memqos.converge.records import KubeletWriteRecord
+from memqos.host.machine import Roots, read_machine
 
 ON = "featureGates: {MemoryQoS: true}\n"
 
@@ -38,7 +40,7 @@ class Node:
         self.pods = folder / "pods.json"
         self.pods.write_text(json.dumps(pod))
         places = {name: str(folder / name) for name in ("proc", "kubelet")}
-        for module in ("node_plan", "snapshot"):
+        for module in ("node_plan", "rollback", "snapshot"):
             monkeypatch.setattr(
                 f"memqos.cli.{module}.Roots", lambda cgroup: Roots(cgroup=cgroup, **places)
             )
@@ -51,7 +53,10 @@ class Node:
         put_kubelet_process(self.folder / "proc", self.program, file, *flags)
 
     def memqos(self, command: str, *options: str, pods: str | None = None) -> Done:
-        journal = ["--journal", str(self.folder / "run")] if command == "apply" else []
+        is_writer = command in ("apply", "rollback")
+        journal = ["--journal", str(self.folder / "run")] if is_writer else []
+        if command == "rollback":
+            return memqos(command, "--cgroup-root", self.kernel.root, *journal, *options)
         root = ["--cgroup-root", self.kernel.root, "--pods", pods or str(self.pods)]
         return memqos(command, *root, *journal, *options)
 
@@ -84,14 +89,14 @@ class TestAGuess:
         before = node.minimums
         plan = node.plan()
         assert plan["release"] == "1.36"
-        assert "the version of the running kubelet is not known" in plan["doubt"]
+        assert "the version of the running kubelet is unknown" in plan["doubt"]
         assert any("planned as 1.36, memqos's default" in note for note in plan["notes"])
         shown = node.memqos("plan")
         assert "memory.min" in shown.out  # by the rules of 1.36 its protection would go
         assert "note: memqos apply refuses this plan: " in shown.err
         refused = node.memqos("apply", "--yes")
         assert refused.code == 1
-        assert "nothing is written on a guess" in refused.err
+        assert "nothing is written, as the plan is a guess" in refused.err
         assert "--release" in refused.err
         assert node.minimums == before
         assert node.memqos("plan", "--out", str(node.folder / "saved")).code == 1
@@ -99,7 +104,7 @@ class TestAGuess:
     @pytest.mark.parametrize("command", ["plan", "apply", "doctor"])
     def test_is_no_default_of_what_is_written(self, node: Node, command: str) -> None:
         message = " ".join(node.memqos(command, "--help").out.split())
-        assert "plan goes by a guess such as 1.36, and nothing is written" in message
+        assert "plan assumes a release such as 1.36, and nothing is written" in message
 
     def test_by_the_program_on_path_is_one(self, node: Node) -> None:
         put_kubelet_program(node.folder / "path" / "kubelet", "v1.38.0")
@@ -153,7 +158,7 @@ class TestTheRunningKubelet:
         assert node.plan("--release", "1.38")["changes"]
         refused = node.memqos("apply", "--yes", "--release", "1.38")
         assert refused.code == 1
-        assert "the release is stated as 1.38" in refused.err
+        assert "the release is set to 1.38" in refused.err
         assert node.minimums == before
 
     @pytest.mark.parametrize("version", ["v1.38.0", "v1.34.11"])
@@ -163,7 +168,7 @@ class TestTheRunningKubelet:
         node.run_kubelet(version, "--config=/away.yaml")
         done = node.memqos("apply", "--yes", "--gate", "MemoryQoS=true")
         assert done.code == 1
-        assert "the running kubelet's configuration is not known" in done.err
+        assert "the running kubelet's configuration is unknown" in done.err
 
     def test_is_asked_where_its_address_is_known(self, node: Node) -> None:
         build = b'kubernetes_build_info{git_version="v1.34.3"} 1\n'
@@ -196,3 +201,77 @@ class TestMemoryQosThatIsOff:
         assert any(f"{count} changes would" in note for note in node.plan(*options)["notes"])
         assert "MemoryQoS is off" not in node.memqos("plan").err
         assert "MemoryQoS is off" not in node.memqos("plan", *options, "--gate=MemoryQoS=false").err
+
+
+class TestRollbackOfAWriteInTheKubeletsPlace:
+    @pytest.fixture
+    def written(self, node: Node) -> Node:
+        """memory.min of kubepods was raised from 32 to 64 Mi, and not confirmed."""
+        fs = node.kernel
+        boot = read_machine(Roots(cgroup=fs.root)).boot_id
+        assert boot is not None
+        with open_journal(str(node.folder / "run"), hierarchy_of(fs, boot)) as journal:
+            values = str(32 * MI), str(64 * MI)
+            identity = fs.identity(LEVELS[0]) or 0
+            journal.record_writes(
+                [KubeletWriteRecord(LEVELS[0], "memory.min", identity, *values, "kubepods")]
+            )
+        return node
+
+    def value(self, node: Node) -> int:
+        return int(node.minimums[0] or 0) // MI
+
+    def test_leaves_what_the_running_kubelet_keeps(self, written: Node) -> None:
+        written.run_kubelet("v1.34.11")
+        listed = written.memqos("rollback", "--list")
+        assert (listed.code, listed.out.splitlines()[-1]) == (0, "1 set by the kubelet")
+        assert listed.out.splitlines()[1].startswith("kubelet  /kubepods/memory.min")
+        done = written.memqos("rollback", "--force")
+        assert (done.code, done.out, done.err) == (0, "1 set by the kubelet\n", "")
+        assert self.value(written) == 64
+        assert written.memqos("rollback").out == "nothing to restore\n"
+
+    @pytest.mark.parametrize(
+        ("version", "config"), [("v1.34.11", "featureGates: {MemoryQoS: false}\n")]
+    )
+    def test_restores_what_it_does_not(self, written: Node, version: str, config: str) -> None:
+        (written.folder / "kubelet" / "config.yaml").write_text(config)
+        written.run_kubelet(version)
+        done = written.memqos("rollback")
+        assert (done.code, done.out, done.err) == (0, "1 put back\n", "")
+        assert self.value(written) == 32
+
+    def test_leaves_it_to_a_person_where_no_kubelet_runs(self, written: Node) -> None:
+        for options in ((), ("--list",)):
+            done = written.memqos("rollback", *options)
+            assert done.code == 2
+            assert done.out.splitlines()[-1] == "1 managed by the kubelet, not decided"
+            assert (
+                f"conflict: /kubepods/memory.min: {64 * MI} was written in the kubelet's place, "
+                "and the version of the running kubelet is unknown" in done.err
+            )
+            assert "(--kubelet FILE) and version (--release) decides" in done.err
+        data = written.memqos("rollback", "-o", "json").data
+        assert data["values"][0]["state"] == "unconfirmed"
+        assert "was written in the kubelet's place" in data["notes"][0]
+        assert self.value(written) == 64
+
+    def test_goes_by_what_a_person_states(self, written: Node) -> None:
+        (written.folder / "kubelet" / "config.yaml").unlink()
+        assert "no kubelet configuration is known" in written.memqos("rollback").err
+        file = written.folder / "stated.yaml"
+        file.write_text("featureGates: {MemoryQoS: true, Unheard: true}\n")
+        wrong = written.memqos("rollback", "--kubelet", str(file), "--release", "1.34")
+        assert f"a kubelet 1.34 does not run with {file}" in wrong.err
+        file.write_text(ON)
+        done = written.memqos("rollback", "--kubelet", str(file), "--release", "1.34")
+        assert (done.code, done.out) == (0, "1 set by the kubelet\n")
+
+    def test_is_forced_by_a_person_alone(self, written: Node) -> None:
+        done = written.memqos("rollback", "--force")
+        assert (done.code, done.out) == (0, "1 put back\n")
+        assert self.value(written) == 32
+
+    def test_is_no_matter_where_the_file_is_as_before(self, written: Node) -> None:
+        written.kernel.set(LEVELS[0], "memory.min", str(32 * MI))
+        assert written.memqos("rollback").code == 0

@@ -204,7 +204,7 @@ class TestAFolderOfPodsWithABrokenManifest:
         for done in (node.apply(), node.plan("--out", str(file))):
             assert (done.code, done.out) == (1, "")
             assert self.fault in done.err
-            assert "some pods could not be read, so there is no plan to be applied" in done.err
+            assert "some pods could not be read, so the plan is not applied" in done.err
         assert node.contents() == before
         assert not file.exists()
 
@@ -226,7 +226,9 @@ def test_a_folder_that_is_not_there_is_reported(command: str, tmp_path: Path) ->
 
 def test_a_node_without_kubepods_is_not_silently_converged(node: Folder) -> None:
     (node.tree / "kubepods").rename(node.tree / "elsewhere")
-    assert "missing: /kubepods: planned for all pods, but not there" in node.plan().err
+    assert (
+        "missing: /kubepods: planned for all pods, but the cgroup does not exist" in node.plan().err
+    )
 
 
 def test_a_container_with_a_thousand_nested_cgroups_changes_nothing(node: Folder) -> None:
@@ -274,11 +276,11 @@ class TestInterrupted:
         stopped = node.apply()
         assert stopped.code == INTERRUPTED
         assert stopped.err.splitlines()[0] == (
-            "stopped midway: memqos apply goes on from here, memqos rollback puts back what was "
-            "written"
+            "stopped midway: memqos apply continues from here, memqos rollback restores the "
+            "previous values"
         )
         assert node.contents() != before
-        assert node.rollback().out == "2 put back\n37 as before already\n"
+        assert node.rollback().out == "2 put back\n37 already restored\n"
         assert node.contents() == before
 
     def test_apply_goes_on_with_the_same_plan(
@@ -299,7 +301,7 @@ class TestInterrupted:
         interrupt(3)
         stopped = node.rollback()
         assert stopped.code == INTERRUPTED
-        assert "stopped midway: memqos rollback goes on from here" in stopped.err
+        assert "stopped midway: memqos rollback continues from here" in stopped.err
         assert node.rollback().code == 0
         assert node.contents() == before
 
@@ -328,7 +330,7 @@ class TestUnreadable:
         before = node.contents()
         for done in (node.apply(), node.plan("--out", str(node.folder / "plan.json"))):
             assert done.code == 1
-            assert "cannot be read, so there is no plan to be applied – run as root" in done.err
+            assert "cannot be read, so the plan is not applied – run as root" in done.err
         assert node.contents() == before
         assert not (node.folder / "plan.json").exists()
 

@@ -240,29 +240,29 @@ class TestWhy:
     def test_a_request_names_its_container_and_its_source(self) -> None:
         some = pod([box(), box(None, "2Gi")], init=[box(cpu=(None, "1"))])
         assert self.sentences(some) == [
-            "i0: requests.cpu = 1, taken from its limit",
-            "c1: requests.memory = 2Gi, taken from its limit",
+            "i0: requests.cpu = 1, defaulted from its limit",
+            "c1: requests.memory = 2Gi, defaulted from its limit",
         ]
 
     def test_pod_level_values_name_theirs(self) -> None:
         some = pod([box("1Gi", "2Gi")], resources=stanza(cpu=(None, "4")))
         assert self.sentences(some) == [
-            "pod: requests.memory = 1Gi, what the containers request together",
-            "pod: requests.cpu = 4, taken from the pod limit",
-            "pod: limits.memory = 2Gi, what the containers may use together",
+            "pod: requests.memory = 1Gi, the sum of container requests",
+            "pod: requests.cpu = 4, defaulted from the pod limit",
+            "pod: limits.memory = 2Gi, the sum of container limits",
         ]
 
     def test_a_limit_may_come_from_the_pod_request(self) -> None:
         assert self.sentences(pod([box("1Gi", "2Gi")], resources=stanza("3Gi"))) == [
-            "pod: limits.memory = 3Gi, the pod request, more than the containers may use together"
+            "pod: limits.memory = 3Gi, the pod request, more than the sum of container limits"
         ]
 
     def test_hugepages_come_from_the_containers(self) -> None:
         some = pod([box("1Gi", "1Gi", limits={HUGE: "4Mi"})], resources=stanza("1Gi", "1Gi"))
         assert self.sentences(some) == [
-            f"c0: requests.{HUGE} = 4Mi, taken from its limit",
-            f"pod: requests.{HUGE} = 4Mi, taken from the pod limit",
-            f"pod: limits.{HUGE} = 4Mi, what the containers may use together",
+            f"c0: requests.{HUGE} = 4Mi, defaulted from its limit",
+            f"pod: requests.{HUGE} = 4Mi, defaulted from the pod limit",
+            f"pod: limits.{HUGE} = 4Mi, the sum of container limits",
         ]
 
     def test_what_is_dropped_is_explained(self) -> None:

@@ -12,9 +12,10 @@ import pytest
 import yaml
 from tests.commands import ROOT
 from tests.eventually import PATIENCE
-from tests.vm.harness.tools import CHECKERS, program
+from tests.vm.harness.tools import CHECKERS
 
 from memqos.agent.metric_catalogue import ALL_METRICS, CADVISOR_METRICS, KEP_METRICS, Metric
+from memqos.lab.vm.tools import find_program
 from memqos.serve.exposition import Family, Histogram, MetricSample, exposition, labels
 
 ALERTS: Final = ROOT / "deploy" / "prometheus" / "alerts.yaml"
@@ -28,7 +29,7 @@ OF_SCRAPES: Final = {"instance", "job"}
 SUFFIXES: Final = ("_bucket", "_sum", "_count")
 
 with_promtool = pytest.mark.skipif(
-    program("promtool") is None,
+    find_program("promtool") is None,
     reason=f"promtool is not here; it comes with Debian's {CHECKERS['promtool']}, and a server",
 )
 
@@ -150,7 +151,7 @@ def test_every_panel_asks_the_prometheus_that_was_chosen() -> None:
 
 
 def promtool(*arguments: str, stdin: bytes = b"") -> str:
-    command = program("promtool")
+    command = find_program("promtool")
     assert command is not None
     done = subprocess.run(
         [command, *arguments], input=stdin, capture_output=True, check=False, timeout=PATIENCE

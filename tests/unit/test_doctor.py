@@ -221,7 +221,7 @@ def test_hard_protection_for_those_who_never_asked_is_found() -> None:
     assert finding.where == "/kubepods"
     assert finding.evidence == (
         "/kubepods/besteffort: 100Mi",
-        "/kubepods claims 100Mi, 100Mi more than is claimed below it",
+        "/kubepods claims 100Mi, 100Mi more than its children claim",
     )
     assert rules(facts(cgroups, replace(SOUND, mount=(PLAIN_V2,)))) == [
         "machine/recursive-protection"
@@ -245,10 +245,10 @@ def test_what_is_claimed_and_not_used_goes_to_others_under_exact_sums_too() -> N
     finding = found(facts(idle_beside_busy(100 * MI)), "protection/unasked-min")
     assert finding.evidence == (
         "/kubepods/besteffort/podbusy: 80Mi",
-        "/kubepods/podidle claims 100Mi, 80Mi of it not in use",
+        "/kubepods/podidle claims 100Mi, 80Mi of it unused",
     )
     assert finding.fix.startswith(
-        "lower the memory requests of those that claim more than they use"
+        "lower the memory requests of pods that request more than they use"
     )
     assert "/kubepods/podidle first" in finding.fix
     assert "the sum of what is claimed" not in finding.fix
@@ -287,7 +287,7 @@ def test_the_advice_on_what_a_kubelet_claims_above_pods_ends_the_finding() -> No
     """With TieredReservation memory.min of kubepods covers Burstable requests: no pod claims it."""
     node = in_use(recorded("cgroupfs"), 30 * MI)
     finding = found(node, "protection/unasked-min")
-    assert "/kubepods holds what Kubernetes sets there" in finding.fix
+    assert "/kubepods has the value that Kubernetes sets" in finding.fix
     assert "lower memory.min of /kubepods" not in finding.fix
     assert "use memoryReservationPolicy: None" in finding.fix
     none = recorded("cgroupfs", policy="None").planned

@@ -193,7 +193,7 @@ def test_findings_come_as_text_and_yaml(capsys: pytest.CaptureFixture[str]) -> N
         f"MemoryQoS is on: the default of 1.38, not changed by {file} (kubelet_configuration)\n\n"
         "info     protection/unknown  /\n"
     )
-    assert text.endswith("\n3 things to know\n")
+    assert text.endswith("\n3 notes\n")
     cli.main(["doctor", "--snapshot", file, "-o", "yaml"], standalone_mode=False)
     data = yaml.safe_load(capsys.readouterr().out)
     assert data["node"] == file
@@ -223,4 +223,4 @@ def test_reservations_are_recommended_by_what_daemons_use(tmp_path: Path) -> Non
     assert data["reserved"][0]["recommended"] == 5 << 28
     without = memqos("doctor", "--reserved", "--snapshot", str(NODES / "systemd.json"))
     assert without.code == 1
-    assert "no cgroup beside the pods is known" in without.err
+    assert "no cgroup outside kubepods is known" in without.err

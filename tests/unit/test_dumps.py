@@ -321,7 +321,7 @@ def test_a_pod_that_is_there_twice_counts_once(jobs: int, tmp_path: Path) -> Non
     found, faults, _ = surveyed(first, second, jobs=jobs)
     assert count(found) == 40
     assert len(faults) == 5
-    assert faults[0].startswith(f"{second}:1:1: the UID uid-15 is that of a pod read before")
+    assert faults[0].startswith(f"{second}:1:1: the UID uid-15 is used by an earlier pod too")
 
 
 def test_other_kinds_are_counted_and_skipped(tmp_path: Path) -> None:

@@ -175,16 +175,20 @@ def test_a_cgroup_without_its_parent_is_refused() -> None:
 @pytest.mark.parametrize(
     ("path", "recursive", "reason"),
     [
-        ("/k", False, "/k is directly below the reclaim target, so its memory.min of 100 bytes "
-                      "counts as it stands"),
-        ("/k/g", False, "every ancestor of /k/g holds enough for its memory.min of 40 bytes"),
+        (
+            "/k",
+            False,
+            "/k is directly below the reclaim target, so its memory.min of 100 bytes is "
+            "effective in full",
+        ),
+        ("/k/g", False, "every ancestor of /k/g has enough for its memory.min of 40 bytes"),
         ("/k/b", False, "/k/b claims no memory.min"),
         ("/k/b/p", False, "/k/b claims no memory.min, so nothing below it is protected"),
-        ("/k/b", True, "/k holds more memory.min than its children claim, and "
-                       "memory_recursiveprot spreads it by usage: 60 bytes are protected here "
-                       "without a claim"),
-        ("/k/b/p", True, "/k/b claims 0 bytes of memory.min, less than is claimed below it, so 20 "
-                         "bytes of this claim are lost"),
+        ("/k/b", True, "/k has more memory.min than its children, and memory_recursiveprot "
+        "distributes the rest "
+                       "by usage: 60 bytes are protected here without a memory.min of its own"),
+        ("/k/b/p", True, "/k/b claims 0 bytes of memory.min, less than its children together, so "
+                         "20 bytes of this protection are lost"),
     ],
 )  # fmt: skip
 def test_every_protection_has_a_reason(path: str, recursive: bool, reason: str) -> None:
@@ -197,4 +201,6 @@ def test_a_reason_is_about_the_file_in_question() -> None:
     claims = {"/a": Claim(min=0, low="max", usage=10)}
     protection = protect(claims)
     assert because("/a", "min", claims, protection) == "/a claims no memory.min"
-    assert "its memory.low of all its memory counts" in because("/a", "low", claims, protection)
+    assert "its memory.low of all its memory is effective" in because(
+        "/a", "low", claims, protection
+    )

@@ -100,7 +100,7 @@ class TestAFileAlone:
         assert lines[start + 1 : start + 6] == [
             "  pod",
             "    memory.min       not written",
-            "      MemoryQoS is off, and the kubelet writes nothing here then",
+            "      MemoryQoS is off, so the kubelet writes nothing here",
             "      rule gate-off (kubelet 1.22–1.38)",
             "      KEP-2570 says that memory.min and memory.high are reset when the gate is turned "
             "off; kubelet 1.22–1.36 resets nothing, and 1.37 memory.high of containers and the "
@@ -117,8 +117,99 @@ class TestAFileAlone:
             "(alpha)",
             "MemoryQoS is shown as if on: no kubelet is known; by default it is on in 1.37 (beta)",
         ]
+        assert done.out.splitlines()[4:] == [
+            "",
+            "pod/web  5 of 22 values differ",
+            "                                 1.34       1.37",
+            "   class                    Burstable  Burstable",
+            "≠  pod memory.min      on       256Mi          –",
+            "   pod memory.min      off          –          –",
+            "   pod memory.low      on           –          –",
+            "   pod memory.low      off          –          –",
+            "   pod memory.high     on           –          –",
+            "   pod memory.high     off          –          –",
+            "   pod memory.max                 1Gi        1Gi",
+            "   pod cpu.weight                   1          1",
+            "   pod cpu.max                      –          –",
+            "≠  c memory.min        on       256Mi          0",
+            "   c memory.min        off          –          –",
+            "≠  c memory.low        on           –          0",
+            "   c memory.low        off          –          –",
+            "≠  c memory.high       on     947.2Mi          –",
+            "≠  c memory.high       off          –        max",
+            "   c memory.max                   1Gi        1Gi",
+            "   c memory.swap.max                0          0",
+            "   c memory.oom.group               1          1",
+            "   c cpu.weight                     1          1",
+            "   c cpu.max                      max        max",
+            "   c oom_score_adj            --node?    --node?",
+        ]
         data = memqos("explain", "-", "--compare", "1.34,1.37", "-o", "json", stdin=POD).data
         assert {each["state"] for each in data["enablement"].values()} == {"as if on"}
+        (high,) = [v for v in data["pods"][0]["values"] if v["value"] == "c memory.high"]
+        assert high["by_enablement"] == {
+            "on": {"1.34": 993210368, "1.37": None},
+            "off": {"1.34": None, "1.37": "max"},
+        }
+        assert high["by_release"] == high["by_enablement"]["on"]
+
+    def test_is_resized_with_the_gate_on_and_off(self, tmp_path: Path) -> None:
+        old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+        old.write_text(POD)
+        new.write_text(POD.replace("1Gi", "2Gi"))
+        done = memqos("resize", str(old), str(new), "--release", "1.34")
+        assert done.out.splitlines() == [
+            "Kubernetes 1.34 · MemoryQoS as if on · hard reservation · factor 0.9 · no node given",
+            "MemoryQoS is shown as if on: no kubelet is known; by default it is off in 1.34 "
+            "(alpha)",
+            "",
+            "pod/web  can be resized · stays Burstable",
+            "                        before    after",
+            "pod  memory.max            1Gi      2Gi",
+            "c    memory.high  on   947.2Mi  1.825Gi",
+            "                  off        –        –",
+            "     memory.max            1Gi      2Gi",
+            "  note: OLD has no status: it is treated as just created",
+        ]
+        (pod,) = memqos("resize", str(old), str(new), "--release", "1.34", "-o", "json").data[
+            "pods"
+        ]
+        assert pod["by_enablement"]["on"] == pod["changes"]
+        assert {"cgroup": "c", "file": "memory.high", "before": None, "after": None} in pod[
+            "by_enablement"
+        ]["off"]
+
+
+class TestAnApiServerOfAnotherRelease:
+    def test_stores_the_pod_and_the_kubelet_of_the_node_decides_the_values(self, node: str) -> None:
+        done = memqos(
+            "explain", "-", "--node", node, "--release", "1.37", "--gate", "MemoryQoS=true",
+            stdin=POD,
+        )  # fmt: skip
+        assert done.out.splitlines() == [
+            "Kubernetes 1.34 · MemoryQoS on · hard reservation · factor 0.9 · node of 8Gi, 7268Mi "
+            "allocatable",
+            "MemoryQoS is on: stated as MemoryQoS=true",
+            "note: the release is that of the Node's kubelet, v1.34.1",
+            "note: allocatable is the Node's plus an eviction threshold of 100Mi, the default: "
+            "--kubelet makes it exact",
+            "note: API server 1.37 sets defaults and validates "
+            "pods; the values are those of the node's kubelet, v1.34.1",
+            "",
+            "pod/web  Burstable",
+            "                     memory.                          oom_    cpu.",
+            "     request  limit      min  low     high  max  score_adj  weight  max",
+            "pod    256Mi    1Gi    256Mi    –        –  1Gi                  1    –",
+            "└ c    256Mi    1Gi    256Mi    –  947.2Mi  1Gi        969       1  max",
+        ]
+
+    def test_too_far_apart_is_said(self, node: str) -> None:
+        done = memqos("explain", "-", "--node", node, "--release", "1.38", stdin=POD)
+        assert "v1.34.1, a skew that Kubernetes does not support" in done.out
+
+    def test_is_no_skew_where_the_releases_are_the_same(self, node: str) -> None:
+        done = memqos("explain", "-", "--node", node, "--release", "1.34", stdin=POD)
+        assert "API server" not in done.out
 
 
 class TestWithANode:

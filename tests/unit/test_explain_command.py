@@ -78,7 +78,8 @@ def test_scripts_get_the_exact_numbers(form: str) -> None:
 def test_releases_are_compared_with_the_differences_marked() -> None:
     done = memqos("explain", "-", "--compare", "1.22,1.27,1.36,1.37", stdin=GOOD)
     lines = {tuple(line.split()) for line in done.stdout.splitlines()}
-    assert ("≠", "c", "memory.high", "819.2Mi", "947.2Mi", "947.2Mi", "–") in lines
+    assert ("≠", "c", "memory.high", "on", "819.2Mi", "947.2Mi", "947.2Mi", "–") in lines
+    assert ("≠", "c", "memory.high", "off", "–", "–", "–", "max") in lines
     assert ("c", "memory.max", "1Gi", "1Gi", "1Gi", "1Gi") in lines
 
 
@@ -232,7 +233,7 @@ def test_a_folder_may_hold_other_objects_but_a_file_of_one_may_not(tmp_path: Pat
     (tmp_path / "pod.yml").write_text(GOOD)
     folder = memqos("explain", str(tmp_path))
     assert folder.returncode == 0
-    note = "skipped, as they hold no pods: 1 ConfigMap, 1 Service, 1 of no kind"
+    note = "skipped, as they have no pods: 1 ConfigMap, 1 Service, 1 of no kind"
     assert note in folder.stderr
 
 
@@ -320,7 +321,7 @@ def autoscaler_lines(*arguments: str, stdin: str = "") -> list[str]:
 
 
 def test_why_says_what_the_autoscalers_count() -> None:
-    whole = "the request of the pod as a whole, with overhead"
+    whole = "the request of the pod, with overhead"
     assert autoscaler_lines("examples/ide.yaml") == [
         f"HPA divides cpu usage by 500m: {whole}",
         f"HPA divides memory usage by 128Mi: {whole}",
@@ -328,7 +329,7 @@ def test_why_says_what_the_autoscalers_count() -> None:
     ]
     assert autoscaler_lines("-", stdin=GOOD) == [
         "HPA cannot compute cpu utilization: container c requests no cpu",
-        "HPA divides memory usage by 256Mi: requests of the containers that keep running, without "
+        "HPA divides memory usage by 256Mi: requests of the long-running containers, without "
         "overhead",
         "the cluster autoscaler looks for a node with room for 256Mi memory",
     ]
@@ -350,3 +351,33 @@ def test_the_hpa_did_not_know_pod_level_requests_before_1_34() -> None:
         "hpaCountsPodLevel": False,
         "clusterAutoscaler": {"memory": "128Mi", "cpu": "500m"},
     }
+
+
+@pytest.mark.parametrize(
+    ("driver", "of_pod"), [("systemd", "10000 100000"), ("cgroupfs", "9700 100000")]
+)
+def test_the_systemd_driver_rounds_the_cpu_time_of_a_pod(
+    tmp_path: Path, driver: str, of_pod: str
+) -> None:
+    pod, kubelet = tmp_path / "pod.yaml", tmp_path / "kubelet.yaml"
+    pod.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n"
+        "  - {name: c, image: i, resources: {limits: {cpu: 97m, memory: 64Mi}}}\n"
+    )
+    kubelet.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        f"cgroupDriver: {driver}\n"
+    )
+    done = memqos("explain", str(pod), "--kubelet", str(kubelet), "-o", "json")
+    data = json.loads(done.stdout)
+    (explained,) = data["pods"]
+    assert data["terms"]["driver"] == driver
+    assert explained["pod"]["cpu.max"] == of_pod
+    assert explained["containers"][0]["values"]["cpu.max"] == "9700 100000"
+
+
+def test_the_picture_names_namespace_release_and_whether_memory_qos_is_on() -> None:
+    text = GOOD.replace("name: good", "name: good, namespace: shop", 1)
+    drawn = memqos("explain", "-", "--release", "1.37", "-o", "svg", stdin=text).stdout
+    assert "pod/good in shop · Burstable" in drawn
+    assert "Kubernetes 1.37 · MemoryQoS as if on" in drawn

@@ -190,7 +190,7 @@ def test_the_largest_amount_that_can_be_held_is_planned_as_it_is() -> None:
 
 def test_the_explanation_of_such_a_pod_names_the_overflow(cluster: Cluster) -> None:
     done = memqos("explain", cluster.write("pods.json", stored("odd", "10e399")))
-    assert "1e400 of memory is more than 2⁶³ − 1" in done.out
+    assert "1e400 of memory exceeds 2⁶³ − 1" in done.out
 
 
 @pytest.mark.parametrize("amount", ["1e999", "1e19", "-1", "0"])

@@ -10,7 +10,7 @@ import yaml
 from bench import cluster
 from tests.commands import Done, memqos
 
-from memqos.cli.output import raw_stream
+from memqos.cli.streams import raw_stream
 from memqos.cluster.fit_demand import scheduling_demands
 from memqos.cluster.fit_survey import FitSurvey, survey_fit
 from memqos.release import Release
@@ -106,13 +106,13 @@ def test_all_places_may_be_taken(tmp_path: Path) -> None:
     cluster = "---\n".join([node("one", pods="1"), pod("old", node="one")])
     done = fit(pod(), cluster, tmp_path)
     assert done.code == 2
-    assert "short of a place, all 1 are taken" in done.out
+    assert "short of room for a pod: all 1 are in use" in done.out
 
 
 def test_why_shows_the_arithmetic_of_every_node() -> None:
     done = memqos("fit", "examples/one.yaml", "--nodes", NODES, "--pods", PODS, "--why")
     for line in (
-        "must be free: cpu 250m, memory 256Mi, from the spec alone",
+        "must be free: cpu 250m, memory 256Mi, from the spec",
         "memory: 14.90Gi allocatable − 7176Mi requested = 8082Mi free ≥ 256Mi",
         "pods: 110 allocatable − 5 taken = 105 free ≥ 1",
         "least allocated 33: 18% of cpu, 49% of memory would be left",
@@ -124,7 +124,7 @@ def test_many_nodes_are_counted_and_listed_only_when_asked(tmp_path: Path) -> No
     nodes = "---\n".join(node(f"n{number}", memory=f"{number + 1}Gi") for number in range(30))
     brief = fit(pod(memory="10Gi"), nodes, tmp_path)
     assert "fits 21 of 30 nodes" in brief.out
-    assert "memory is short on 9 nodes, 9 of them too small even when empty" in brief.out
+    assert "memory is short on 9 nodes, 9 of them are too small even when empty" in brief.out
     assert "best n" in brief.out
     assert "\nn0 " not in brief.out
     nowhere = fit(pod(memory="40Gi"), nodes, tmp_path)
@@ -163,7 +163,7 @@ def test_a_snapshot_is_a_node_with_its_pods() -> None:
     done = memqos("fit", "examples/one.yaml", "--nodes", "tests/nodes/numa.json")
     assert done.code == 0
     assert "Kubernetes 1.38 · 1 node with 8 pods" in done.out
-    assert "node1 is made of a snapshot" in done.out
+    assert "node1 comes from a snapshot" in done.out
 
 
 def test_a_pod_that_is_bound_already_is_reported() -> None:
@@ -183,10 +183,10 @@ def test_one_invalid_pod_does_not_hide_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("nodes", "says"),
     [
-        ("apiVersion: v1\nkind: Service\n", "'Service' is of no use here"),
+        ("apiVersion: v1\nkind: Service\n", "'Service' is not used here"),
         (pod(node="one"), "there is no Node in it"),
         (node("one").replace("8Gi", "lots"), "status.allocatable.memory: 'lots' is not a quantity"),
-        ("apiVersion: v1\nkind: Node\nmetadata: {name: x}\n", "does not say what it has"),
+        ("apiVersion: v1\nkind: Node\nmetadata: {name: x}\n", "has no status.allocatable"),
         (node(""), "metadata.name: required, but missing"),
     ],
 )

@@ -3,7 +3,6 @@
 from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 import pytest
 from tests.builders import box, oom_reports, pod
 from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
@@ -11,6 +10,7 @@ from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
 from memqos.agent.core.guard import GuardDecision, StallSigns
 from memqos.agent.core.node_guard import GuardMove
 from memqos.agent.flight_recorder import FlightRecorder
+from memqos.host.histories import RecordedHistory
 from memqos.host.record_files import RecordWriter, read_recordings
 from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST, SHARE_OF_LIMIT
@@ -196,6 +196,30 @@ def test_a_container_is_recorded_from_its_cgroup_coming_to_its_going(
     ]
 
 
+def test_cache_that_was_read_again_is_recorded_since_the_last_level() -> None:
+    stat = "anon 5\nworkingset_refault_anon 9\nworkingset_refault_file {}\n"
+    memory, levels = ReadingHistory(), []
+    for minute, count in enumerate((100, 100, 107)):
+        files = {"memory.current": "1000", "memory.stat": stat.format(count)}
+        found = reading_of(files, minute * 600 * SECOND)
+        assert found is not None
+        memory, records = records_since(memory, found, RecordingRate())
+        levels += [each.refaults for each in records if isinstance(each, LevelRecord)]
+    assert levels == [0, 0, 7]
+
+
+def test_recorded_refaults_and_pressure_are_a_history(recorder: FlightRecorder) -> None:
+    levels = [LevelRecord(at * 60 * SECOND, current=GI, refaults=2) for at in range(10)]
+    recorder.writer.add(WEB, *levels)
+    recorder.writer.add(NODE_SUBJECT, PressureRecord(0, 50 * MI, GI), PressureRecord(60, GI, GI))
+    recorder.writer.flush()
+    batches = list(RecordedHistory(str(recorder.writer.folder)).batches())
+    found = {each.quantity: each for each in batches}
+    assert {each.name.text for each in batches} == {"default/pod/c0"}
+    assert found["refaults"].values == [2.0 * count for count in range(1, 11)]
+    assert found["pressure"].values == [1.0, 0.0]
+
+
 def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
     recorder: FlightRecorder,
 ) -> None:
@@ -247,11 +271,12 @@ def test_throttling_is_recorded_with_the_rule_of_the_value_in_place(
 def test_a_kill_is_reported_the_container_whose_process_it_was(recorder: FlightRecorder) -> None:
     recorder.record_sample(SCOPE, WEB, FILES, 1)
     [report] = oom_reports(log(OF_CGROUP))
-    inner = msgspec.structs.replace(report, task_cgroup=f"{SCOPE}/container")
-    assert recorder.record_kill(inner, 5, GI, 4096) == WEB
+    kill = kill_record(report, 5, GI, 4096)
+    assert recorder.record_kill(f"{SCOPE}/container", kill) == WEB
     assert isinstance(records_of(recorder)[-1], KillRecord)
     [other] = oom_reports(log(OF_MACHINE))
-    assert recorder.record_kill(other, 6, GI, 4096) == NODE_SUBJECT
+    kill = kill_record(other, 6, GI, 4096)
+    assert recorder.record_kill(other.task_cgroup or "", kill) == NODE_SUBJECT
     assert isinstance(records_of(recorder, NODE_SUBJECT)[-1], KillRecord)
 
 

@@ -9,7 +9,7 @@ from tests.commands import Done, memqos
 from tests.fakes.agent import SteppedNode
 from tests.fakes.cgroups import FakeKernel
 from tests.fakes.node import MI, memory_folder
-from tests.fakes.owner_node import KUBEPODS, OwnedNode
+from tests.fakes.owner_node import KUBEPODS, PODS, OwnedNode
 
 from memqos.cli.main import WRONG_USAGE
 from memqos.converge.direct_driver import DirectDriver
@@ -18,6 +18,7 @@ from memqos.converge.records import (
     Damage,
     IntentRecord,
     JournalRecord,
+    KubeletWriteRecord,
     OutcomeRecord,
     OwnerRecord,
     OwnerState,
@@ -32,6 +33,7 @@ from memqos.plan.tree import Level
 
 UNIT = "kubepods.slice"
 LOW = "memory.low"
+POD = PODS[0]
 ROOT_SHELL = "[Service]\nExecStartPre=/bin/sh -c evil\n"
 TENTH = f"[Slice]\nMemoryLow={10 * MI}\n"
 SSHD = "sshd.service"
@@ -137,6 +139,55 @@ def test_a_unit_that_no_kubelet_makes_is_left_alone(
     assert (node.systemd.traces(), node.kernel.contents()) == (traces, contents)
 
 
+@pytest.mark.parametrize(
+    ("path", "file", "level"),
+    [
+        (POD, LOW, "pod"),
+        (KUBEPODS, LOW, "qos"),
+        (KUBEPODS, "memory.high", "kubepods"),
+        (KUBEPODS, "cpuset.mems", "kubepods"),
+        (KUBEPODS, "cgroup.procs", "kubepods"),
+        (SSHD_PATH, LOW, "kubepods"),
+        (SSHD_PATH, LOW, "reserved"),
+        (f"{KUBEPODS}/../x", LOW, "kubepods"),
+    ],
+)
+def test_a_write_in_the_kubelets_place_is_believed_only_of_what_kubelets_keep(
+    node: OwnedNode, path: str, file: str, level: Level
+) -> None:
+    cgroup = node.kernel.identity(path if path in (POD, KUBEPODS) else KUBEPODS) or 0
+    contents = node.kernel.contents()
+    forge(node, KubeletWriteRecord(path, file, cgroup, "0", "0", level))
+    assert node.read_journal().damage == Damage(2, torn=False)
+    assert node.rollback(force=True, kubelet_files=()).results == ()
+    assert node.kernel.contents() == contents
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "old", "new"), [(0, "0", "4096"), (None, "-1", "4096"), (None, "0", "4096\n+1")]
+)
+def test_a_write_in_the_kubelets_place_is_of_a_cgroup_that_is_there_and_of_values(
+    node: OwnedNode, cgroup: int | None, old: str, new: str
+) -> None:
+    found = node.kernel.identity(KUBEPODS) or 0
+    inode = found if cgroup is None else cgroup
+    forge(node, KubeletWriteRecord(KUBEPODS, LOW, inode, old, new, "kubepods"))
+    assert node.read_journal().damage == Damage(2, torn=False)
+
+
+def test_a_drop_in_is_not_restored_by_a_write_that_the_kubelet_keeps(node: OwnedNode) -> None:
+    inform_systemd(node)
+    node.kernel.set(KUBEPODS, LOW, str(7 * MI))
+    cgroup = node.kernel.identity(KUBEPODS) or 0
+    write = KubeletWriteRecord(KUBEPODS, LOW, cgroup, "0", str(7 * MI), "kubepods")
+    forge(node, owner_record(node, TENTH, UNIT), write)
+    before = node.systemd.traces()
+    with node.owners():
+        done = node.rollback(kubelet_files={(KUBEPODS, LOW)})
+    assert ([each.state for each in done.not_written], done.results) == (["kubelet"], ())
+    assert node.systemd.traces() == before
+
+
 def forge_reserved(node: OwnedNode, path: str, now: str, *more: JournalRecord) -> None:
     """A record that calls a cgroup reserved, where this is the value now and 7 Mi memqos's."""
     if node.kernel.identity(path) is None:
@@ -182,14 +233,14 @@ class TestACgroupThatOnlyTheJournalCallsReserved:
         self, node: OwnedNode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         forge_reserved(node, "/a b", str(7 * MI))
-        option = "If memqos wrote there, rollback with --reserved-cgroup '/a b' restores it"
+        option = "If memqos wrote it, rollback with --reserved-cgroup '/a b' restores it"
         unknown = "no kubelet configuration is known, --kubelet FILE gives one"
         for options in ((), ("--list",)):
             done = run_rollback(node, monkeypatch, *options)
             assert (done.code, done.out.splitlines()[-1]) == (2, "1 refused")
-            assert done.err == f"note: /a b is left alone: {unknown}. {option}\n"
+            assert done.err == f"note: /a b is not changed: {unknown}. {option}\n"
         file = configure_kubelet(node, "kubeReservedCgroup: /podruntime")
-        named = f"/a b is left alone: {file} does not name it as a reserved cgroup. {option}"
+        named = f"/a b is not changed: {file} does not name it as a reserved cgroup. {option}"
         data = run_rollback(node, monkeypatch, "-o", "json").data
         assert (data["notes"], data["values"][0]["state"]) == ([named], "refused")
         file.write_text("kubeReservedCgroup: [")
@@ -340,14 +391,14 @@ def test_a_memory_value_of_a_unit_is_all_that_is_written_and_it_is_reported(
     node.kernel.set(KUBEPODS, LOW, "0")
     forge(node, owner_record(node), intent(node))
     shown = run_rollback(node, monkeypatch, "--list")
-    assert "and what systemd and the runtime kept of 1 cgroup" in shown.out
+    assert "and the settings in systemd and the runtime of 1 cgroup" in shown.out
     listed = run_rollback(node, monkeypatch, "--list", "-o", "json").data["owners"]
     assert listed == [{"path": KUBEPODS, "owner": "systemd", "name": UNIT, "files": [LOW]}]
     before = node.journal.read_bytes()
     done = run_rollback(node, monkeypatch)
     assert done.out.splitlines() == [
-        "1 put back in what systemd and the runtime keep",
-        "1 as before already",
+        "1 restored in systemd and the runtime",
+        "1 already restored",
     ]
     assert (node.systemd.run / DROP_IN).read_text() == TENTH
     inform_systemd(node)
@@ -367,7 +418,7 @@ def test_of_a_copy_of_a_tree_touches_no_systemd(
     for text in (None, TENTH):
         forge(node, owner_record(node, text), intent(node))
         done = run_rollback(node, monkeypatch, reach=OwnerEndpoints(is_copy=True))
-        assert (done.code, done.out) == (0, "1 as before already\n")
+        assert (done.code, done.out) == (0, "1 already restored\n")
     assert node.systemd.traces() == before
 
 

@@ -725,7 +725,7 @@ def test_the_state_is_for_its_owner_alone(tmp_path: Path) -> None:
         assert f"Content-Type: {JSON}".encode() in answer
         assert body_of(answer) == b'{"pods":2}\n'
         writer.close()
-        with pytest.raises(Unreachable, match="somebody listens"):
+        with pytest.raises(Unreachable, match="another process listens"):
             await listen_on_socket({}, str(path))
         await listener.close()
 
@@ -742,7 +742,7 @@ def test_the_socket_of_a_killed_agent_is_replaced_and_nothing_else(tmp_path: Pat
     async def test() -> None:
         listener = await listen_on_socket({}, str(left))
         await listener.close()
-        with pytest.raises(InputError, match="no socket"):
+        with pytest.raises(InputError, match="not a socket"):
             await listen_on_socket({}, str(other))
 
     asyncio.run(test())

@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deploy.image import build, oci
+from deploy import steps
+from deploy.image import oci
 
 IMAGE = oci.Image(
-    "localhost/memqos:1.0", ("/usr/bin/python3", "-m", "memqos"), {"LANG": "C.UTF-8"}, {"a": "b"}
+    "localhost/memqos:1.0",
+    "arm64",
+    ("/usr/bin/python3", "-m", "memqos"),
+    {"LANG": "C.UTF-8"},
+    {"a": "b"},
 )
 
 
@@ -84,11 +89,11 @@ def test_files_are_everybodys_to_read_whoever_packs_them(umask: int, tmp_path: P
         text.touch(0o666)
     finally:
         os.umask(before)
-    build.pack(tmp_path / "root", tmp_path / "layer.tar")
+    steps.pack(tmp_path / "root", tmp_path / "layer.tar")
     with tarfile.open(tmp_path / "layer.tar") as tar:
         found = {entry.name: (entry.mode, entry.mtime, entry.uid) for entry in tar}
     assert found == {
-        "bin": (0o755, build.EPOCH, 0),
-        "bin/program": (0o755, build.EPOCH, 0),
-        "text": (0o644, build.EPOCH, 0),
+        "bin": (0o755, steps.EPOCH, 0),
+        "bin/program": (0o755, steps.EPOCH, 0),
+        "text": (0o644, steps.EPOCH, 0),
     }

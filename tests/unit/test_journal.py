@@ -16,6 +16,7 @@ from memqos.converge.records import (
     Hierarchy,
     IntentRecord,
     JournalRecord,
+    KubeletWriteRecord,
     OutcomeRecord,
     OwnerKind,
     OwnerRecord,
@@ -23,7 +24,7 @@ from memqos.converge.records import (
     decode_journal,
     encode_journal,
 )
-from memqos.converge.undo import UndoEntry, intent_records, undo_entries
+from memqos.converge.undo import UndoEntry, undo_entries, write_records
 from memqos.errors import MemqosError
 
 HEADER = Hierarchy("boot", "/sys/fs/cgroup", 1, 2)
@@ -32,6 +33,17 @@ PLACE = ("/kubepods/pod1", "memory.low", 7)
 
 def intent(old: str, new: str, place: tuple[str, str, int] = PLACE) -> IntentRecord:
     return IntentRecord(*place, old, new, "pod", "ns/pod")
+
+
+LEVEL = ("/kubepods", "memory.low", 7)
+
+
+def level_intent(old: str, new: str) -> IntentRecord:
+    return IntentRecord(*LEVEL, old, new, "kubepods")
+
+
+def kubelet_write(old: str, new: str) -> KubeletWriteRecord:
+    return KubeletWriteRecord(*LEVEL, old, new, "kubepods")
 
 
 def owner_record(
@@ -94,7 +106,7 @@ class TestWhatIsOwed:
         entries = undo_entries([HEADER, *records])
         assert entries == {PLACE: UndoEntry(*PLACE, original, ours, "pod", "ns/pod")}
         # Fewer records, the same meaning.
-        assert undo_entries(intent_records(entries.values())) == entries
+        assert undo_entries(write_records(entries.values())) == entries
 
     def test_is_nothing_where_the_write_was_refused(self) -> None:
         assert undo_entries([HEADER, intent("0", "4096"), outcome(False)]) == {}
@@ -113,52 +125,82 @@ class TestAWriteInTheKubeletsPlace:
         with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
             yield journal
 
-    def entry(self, journal: Journal, node: Node) -> tuple[str, tuple[str, ...]]:
-        """What would be restored, and for which values; the file says the same."""
+    def entry(self, journal: Journal, node: Node) -> tuple[str, tuple[str, ...], bool]:
+        """What would be restored, for which values, and whether for sure; the file says so, too."""
         journal.close()
         (entry,) = journal.undo_entries.values()
         assert node.read_journal().undo_entries == journal.undo_entries
-        return entry.original, entry.ours
+        assert undo_entries(write_records([entry])) == journal.undo_entries
+        return entry.original, entry.ours, not entry.is_unconfirmed
 
-    def test_leaves_nothing_to_restore(self, journal: Journal, node: Node) -> None:
-        journal.record_intents([intent("0", "4096")])
-        journal.note_kubelet_write(intent("4096", "8192"))
+    def test_is_on_the_disk_with_what_was_there_before(self, journal: Journal, node: Node) -> None:
+        journal.record_writes([kubelet_write("0", "4096")])
+        assert self.entry(journal, node) == ("0", ("4096",), False)
+        journal.record_outcome(OutcomeRecord(*LEVEL, written=True))
+        journal.record_writes([kubelet_write("4096", "8192")])
+        assert self.entry(journal, node) == ("0", ("4096", "8192"), False)
+
+    def test_is_nothing_where_it_was_refused(self, journal: Journal, node: Node) -> None:
+        journal.record_writes([kubelet_write("0", "4096")])
+        journal.record_outcome(OutcomeRecord(*LEVEL, written=False))
         journal.close()
         assert journal.undo_entries == node.read_journal().undo_entries == {}
 
     def test_is_not_what_was_there_before_where_memqos_corrects_it(
         self, journal: Journal, node: Node
     ) -> None:
-        journal.note_kubelet_write(intent("0", "4096"))
-        journal.note_kubelet_write(intent("4096", "8192"))
-        journal.record_intents([intent("8192", "12288")])
-        journal.record_outcome(outcome(True))
-        assert self.entry(journal, node) == ("0", ("12288",))
+        journal.record_writes([kubelet_write("0", "4096")])
+        journal.record_writes([kubelet_write("4096", "8192")])
+        journal.record_writes([level_intent("8192", "12288")])
+        journal.record_outcome(OutcomeRecord(*LEVEL, written=True))
+        assert self.entry(journal, node) == ("0", ("12288",), True)
 
     def test_over_a_value_of_memqos_is_not_either(self, journal: Journal, node: Node) -> None:
-        journal.record_intents([intent("0", "4096")])
-        journal.record_outcome(outcome(True))
-        journal.note_kubelet_write(intent("4096", "8192"))
-        journal.record_intents([intent("8192", "12288")])
-        journal.record_outcome(outcome(False))
-        assert self.entry(journal, node) == ("0", ("8192",))
+        journal.record_writes([level_intent("0", "4096")])
+        journal.record_outcome(OutcomeRecord(*LEVEL, written=True))
+        journal.record_writes([kubelet_write("4096", "8192")])
+        journal.record_outcome(OutcomeRecord(*LEVEL, written=True))
+        assert self.entry(journal, node) == ("0", ("8192",), False)
 
     def test_is_the_kubelets_own_once_it_has_confirmed(self, journal: Journal, node: Node) -> None:
-        journal.note_kubelet_write(intent("0", "4096"))
-        journal.discard_entries({PLACE[:2]})
-        journal.record_intents([intent("4096", "8192")])
-        assert self.entry(journal, node) == ("4096", ("8192",))
+        journal.record_writes([level_intent("0", "4096"), kubelet_write("4096", "8192")])
+        journal.settle_kubelet_entries({LEVEL[:2]}, lambda _entry: True)
+        assert journal.undo_entries == node.read_journal().undo_entries == {}
+        journal.record_writes([level_intent("8192", "12288")])
+        assert self.entry(journal, node) == ("8192", ("12288",), True)
+
+    def test_is_restored_as_any_other_once_the_kubelet_turns_out_not_to_keep_it(
+        self, journal: Journal, node: Node
+    ) -> None:
+        journal.record_writes([kubelet_write("0", "4096")])
+        journal.record_writes([kubelet_write("4096", "8192")])
+        journal.settle_kubelet_entries({("/kubepods", "memory.min")}, lambda _entry: True)
+        assert self.entry(journal, node) == ("0", ("4096", "8192"), True)
+
+    def test_is_for_the_kubelet_to_decide_until_it_has_written(
+        self, journal: Journal, node: Node
+    ) -> None:
+        journal.record_writes([level_intent("0", "4096"), level_intent("4096", "8192")])
+        journal.settle_kubelet_entries({LEVEL[:2]}, lambda _entry: False)
+        assert self.entry(journal, node) == ("0", ("4096", "8192"), False)
 
     def test_is_forgotten_where_somebody_else_has_written_since(
         self, journal: Journal, node: Node
     ) -> None:
-        journal.note_kubelet_write(intent("0", "4096"))
-        journal.record_intents([intent("12288", "8192")])
-        assert self.entry(journal, node) == ("12288", ("8192",))
+        journal.record_writes([kubelet_write("0", "4096")])
+        journal.record_writes([level_intent("12288", "8192")])
+        assert self.entry(journal, node) == ("12288", ("8192",), True)
 
 
 class TestRecords:
-    RECORDS = (HEADER, owner_record(), intent("0", "4096"), outcome(True), intent("4096", "max"))
+    RECORDS = (
+        HEADER,
+        owner_record(),
+        intent("0", "4096"),
+        outcome(True),
+        kubelet_write("0", "4096"),
+        intent("4096", "max"),
+    )
 
     def test_come_back_as_they_were_in_any_number_of_batches(self) -> None:
         first, checksum = encode_journal(self.RECORDS[:2])

@@ -303,7 +303,7 @@ def test_an_input_error_names_file_field_and_next_step() -> None:
     with pytest.raises(InputError) as caught:
         kubelet_from({"memoryManagerPolicy": "static"}, Release.of(38), file="kubelet.yaml")
     assert str(caught.value) == (
-        "kubelet.yaml: memoryManagerPolicy: 'static' is not known – did you mean Static?"
+        "kubelet.yaml: memoryManagerPolicy: 'static' is unknown – did you mean Static?"
     )
 
 

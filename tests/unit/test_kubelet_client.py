@@ -54,7 +54,7 @@ class TestPlain:
         text = refusal(
             lambda: KubeletEndpoint(kubelet.url, KubeletCredentials(token_file=str(token)))
         )
-        assert "clear text" in text
+        assert "without TLS" in text
         assert kubelet.request_log == []
 
     def test_a_proxy_of_the_environment_is_not_used(
@@ -127,14 +127,14 @@ class TestRefusals:
 
     def test_a_name_nobody_knows(self) -> None:
         text = refusal(lambda: KubeletEndpoint("http://nowhere.invalid").get("/pods"))
-        assert "not known" in text
+        assert "unknown" in text
 
     @pytest.mark.parametrize(
         ("raw", "message"),
         [
             (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "broke off"),
-            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "broke off"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "was cut off"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "was cut off"),
         ],
     )
     def test_an_answer_that_is_none(self, kubelet: FakeKubelet, raw: bytes, message: str) -> None:
@@ -146,7 +146,7 @@ class TestRefusals:
     ) -> None:
         monkeypatch.setattr(client, "ANSWER_SIZE_LIMIT", 1 << 20)
         kubelet.answers["/pods"] = b" " * ((1 << 20) + 1)
-        assert "larger than 1 MiB" in refusal(lambda: KubeletEndpoint(kubelet.url).get("/pods"))
+        assert "larger than 1Mi" in refusal(lambda: KubeletEndpoint(kubelet.url).get("/pods"))
 
     def test_silence_has_an_end(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -100,7 +100,7 @@ class TestSumsPastInt64:
         assert found.value is None
         assert found.because.rule == "level/overflow"
         assert found.because.steps == (
-            "requests = 9,223,372,036,854,775,808 bytes, the most is 9,223,372,036,854,775,807",
+            "requests = 9,223,372,036,854,775,808 bytes, the maximum is 9,223,372,036,854,775,807",
             "the kubelet's sum is -9,223,372,036,854,775,808",
         )
 
@@ -113,7 +113,7 @@ class TestSumsPastInt64:
         file = tmp_path / "pod.json"
         found = {"apiVersion": "v1", "kind": "Pod"} | requesting("8Ei", containers=2)
         file.write_bytes(msgspec.json.encode(found))
-        assert "1.845e19 of memory is more than 2⁶³ − 1" in memqos("explain", str(file)).out
+        assert "1.845e19 of memory exceeds 2⁶³ − 1" in memqos("explain", str(file)).out
 
 
 class TestOomScoreOfHugeRequests:

@@ -19,6 +19,7 @@ from tests.overlays import pod_specs, rendered
 
 from memqos.agent.configuration.sources import load_configuration
 from memqos.findings.policy import policy_from_document
+from memqos.host.agent_endpoint import AGENT_NAMESPACE, AGENT_PORT, CA_CONFIG_MAP
 from memqos.kernel.machine import NRI_SOCKET
 from memqos.manifests.documents import Document, read_documents
 from memqos.plan.names import Driver, cgroup_names
@@ -170,20 +171,65 @@ def test_the_pods_of_each_driver_are_where_its_overlay_mounts_them(driver: Drive
     assert f"{reserved} is /sys/fs/cgroup{names.reserved_cgroup(reserved)}" in comment
 
 
-def test_the_agent_may_read_pods_and_write_events_and_nothing_else() -> None:
-    rules = [rule for each in ALL.values() for rule in each.get("rules", ()) if "verbs" in rule]
-    allowed = {
-        (resource, verb) for r in rules for resource in r["resources"] for verb in r["verbs"]
+def rights(folder: Path, kind: str = "ClusterRole") -> set[tuple[str, str]]:
+    """What roles of a kind allow in an overlay."""
+    return {
+        (resource, verb)
+        for each in rendered(folder)
+        if each["kind"] == kind
+        for rule in each["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
     }
-    assert allowed == {
+
+
+OF_AGENT = {
+    ("pods", "list"),
+    ("pods", "watch"),
+    ("nodes", "list"),
+    ("nodes", "watch"),
+    ("nodes/configz", "get"),
+    ("events", "create"),
+    ("events", "patch"),
+}
+
+
+def test_the_agent_may_read_pods_and_write_events_and_nothing_else(everything: Path) -> None:
+    for overlay in OVERLAYS:
+        assert rights(KUSTOMIZE / "overlays" / overlay) in (set(), OF_AGENT)
+    reviews = {("tokenreviews", "create"), ("subjectaccessreviews", "create")}
+    assert rights(everything) == OF_AGENT | reviews
+
+
+def test_the_read_endpoint_is_off_unless_its_component_is_there(everything: Path) -> None:
+    def settings(folder: Path) -> dict[str, str]:
+        (spec,) = pod_specs(rendered(folder))
+        return {each["name"]: each.get("value", "") for each in spec["containers"][0]["env"]}
+
+    for overlay in set(OVERLAYS) - {"webhook"}:
+        assert not [
+            name for name in settings(KUSTOMIZE / "overlays" / overlay) if "ENDPOINT" in name
+        ]
+    on = {name: text for name, text in settings(everything).items() if "ENDPOINT" in name}
+    endpoint = load_configuration(None, on, {}).endpoint
+    assert endpoint.listen == f"0.0.0.0:{AGENT_PORT}"
+    (spec,) = pod_specs(rendered(everything))
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "endpoint-tls"]
+    assert endpoint.tls_cert == f"{mount['mountPath']}/tls.crt"
+    assert {"name": "endpoint", "containerPort": AGENT_PORT} in spec["containers"][0]["ports"]
+
+
+def test_those_who_call_an_agent_get_the_way_to_it_and_no_more(everything: Path) -> None:
+    assert rights(everything, "Role") == {
         ("pods", "list"),
-        ("pods", "watch"),
-        ("nodes", "list"),
-        ("nodes", "watch"),
-        ("nodes/configz", "get"),
-        ("events", "create"),
-        ("events", "patch"),
+        ("pods/portforward", "get"),
+        ("pods/portforward", "create"),
+        ("configmaps", "get"),
     }
+    (role,) = [each for each in rendered(everything) if each["kind"] == "Role"]
+    assert role["metadata"]["namespace"] == AGENT_NAMESPACE
+    (named,) = [rule for rule in role["rules"] if rule["resources"] == ["configmaps"]]
+    assert named["resourceNames"] == [CA_CONFIG_MAP]
 
 
 def test_a_webhook_never_stands_in_its_own_way() -> None:

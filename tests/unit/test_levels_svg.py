@@ -528,3 +528,15 @@ def test_the_picture_grows_with_its_bars() -> None:
         return float(root.get("height", ""))
 
     assert height() < height(GUARANTEED) < height(MANY) < height(MANY, GUARANTEED)
+
+
+def test_a_label_on_a_pattern_stands_on_a_plate_of_the_plain_colour() -> None:
+    chart = LevelsChart("t", "s", (bar("low", low=GI, max=2 * GI),), None)
+    (plate,) = [
+        group.find(f"{SVG}rect")
+        for group in parsed(chart).iter(f"{SVG}g")
+        if group.get("pointer-events") == "none"
+    ]
+    assert plate is not None
+    assert classes(plate) == ["low"]
+    assert float(plate.get("width", "0")) > text_width("reclaimed last", SMALL_FONT)

@@ -67,13 +67,74 @@ class TestExplain:
         assert "--node?" in memqos("explain", "pod/new").out
         assert "--node?" in memqos("explain", "pod/web-0", "pod/new").out
 
+    def test_its_kubelet_says_whether_memory_qos_is_on(self, server: FakeApiServer) -> None:
+        server.stores["nodes"].put(node("node-1"))
+        server.pods.put(in_shop("web-0", requests={"memory": "1Gi"}, limits={"memory": "2Gi"}))
+        config = {"featureGates": {"MemoryQoS": True}, "memoryThrottlingFactor": 0.8}
+        answer = json.dumps({"kubeletconfig": config}).encode()
+        server.answers["/api/v1/nodes/node-1/proxy/configz"] = 200, {}, answer
+        done = memqos("explain", "pod/web-0")
+        assert (done.code, done.err) == (0, "")
+        assert done.out.splitlines() == [
+            "Kubernetes 1.36 · MemoryQoS on · policy None · factor 0.8 · node of 8Gi, 8Gi "
+            "allocatable",
+            "MemoryQoS is on: the running kubelet has MemoryQoS=true, by node/node-1/configz",
+            "note: the release is that of the Node's kubelet, v1.36.4",
+            "note: API server 1.37 sets defaults and validates "
+            "pods; the values are those of the node's kubelet, v1.36.4",
+            "",
+            "pod/web-0 in shop  Burstable",
+            "                     memory.                          oom_    cpu.",
+            "     request  limit      min  low     high  max  score_adj  weight  max",
+            "pod      1Gi    2Gi        –    –        –  2Gi                  1    –",
+            "└ c      1Gi    2Gi        0    0  1.800Gi  2Gi        875       1  max",
+            "  note: read from the cluster: defaults are set and it is accepted already",
+        ]
+        data = memqos("explain", "pod/web-0", "-o", "json").data
+        assert data["enablement"]["source"] == "configz"
+
+    def test_an_api_server_that_memqos_does_not_know_is_no_obstacle(
+        self, server: FakeApiServer
+    ) -> None:
+        server.answers["/version"] = 200, {}, b'{"gitVersion": "v1.99.0"}'
+        server.stores["nodes"].put(node("node-1"))
+        server.pods.put(in_shop("web-0", requests={"memory": "1Gi"}))
+        done = memqos("explain", "pod/web-0")
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith("Kubernetes 1.36 · MemoryQoS off")
+
+    @pytest.mark.parametrize(
+        ("status", "why"),
+        [
+            (403, "the user may not get nodes/proxy (403)"),
+            (404, "the API server answers 404 for it"),
+            (503, "the API server answers 503 for it"),
+        ],
+    )
+    def test_without_its_answer_the_default_is_shown_and_the_reason(
+        self, server: FakeApiServer, status: int, why: str
+    ) -> None:
+        server.stores["nodes"].put(node("node-1"))
+        server.pods.put(in_shop("web-0", requests={"memory": "1Gi"}))
+        server.answers["/api/v1/nodes/node-1/proxy/configz"] = status, {}, b"{}"
+        done = memqos("explain", "pod/web-0")
+        assert (done.code, done.err) == (0, "")
+        assert done.out.splitlines()[1] == (
+            "MemoryQoS is off: the default of 1.36, and no kubelet configuration is known"
+        )
+        assert (
+            f"note: the configuration of the kubelet of node node-1 is unknown, {why}: defaults "
+            "are assumed – give it with --kubelet"
+        ) in done.out.splitlines()
+        assert request_paths(server).count("/api/v1/nodes/node-1/proxy/configz") == 1
+
     def test_or_without_it_where_nodes_may_not_be_read(self, server: FakeApiServer) -> None:
         server.answers["/api/v1/nodes/node-1"] = 403, {}, b"{}"
         server.pods.put(in_shop("web-0", requests={"memory": "1Gi"}))
         done = memqos("explain", "pod/web-0")
         assert done.code == 0
         assert "--node?" in done.out
-        assert "note: the node is not known: " in done.err
+        assert "note: the node is unknown: " in done.err
 
     def test_it_is_taken_as_the_cluster_holds_it(self, server: FakeApiServer) -> None:
         # A new pod like this would be given a request of its limit.
@@ -82,7 +143,8 @@ class TestExplain:
         (explained,) = done.data["pods"]
         assert explained["defaulted"]["containers"]["c"]["requests"] == {}
         assert (
-            "taken as the cluster holds it: defaulted and accepted already" in (explained["notes"])
+            "read from the cluster: defaults are set and it is accepted already"
+            in (explained["notes"])
         )
 
     def test_all_of_a_namespace_or_those_with_labels(self, server: FakeApiServer) -> None:
@@ -142,6 +204,48 @@ class TestExplain:
     )
     def test_wrong_usage(self, server: FakeApiServer, arguments: list[str]) -> None:
         assert memqos("explain", *arguments).code == 64
+
+
+class TestResize:
+    SMALL, LARGE = {"memory": "1Gi"}, {"memory": "5Gi"}
+
+    def with_image(self, made: dict[str, Any]) -> dict[str, Any]:
+        made["spec"]["containers"][0]["image"] = "i"
+        return made
+
+    def resize(self, tmp_path: Path, *options: str) -> Done:
+        new = self.with_image(in_shop("web-0", requests=self.LARGE))
+        (tmp_path / "new.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **new}))
+        return memqos("resize", "pod/web-0", str(tmp_path / "new.json"), *options)
+
+    def test_a_live_pod_is_resized_on_its_node_beside_its_pods(
+        self, server: FakeApiServer, tmp_path: Path
+    ) -> None:
+        server.stores["nodes"].put(node("node-1"))
+        server.pods.put(self.with_image(in_shop("web-0", requests=self.SMALL)))
+        fits = self.resize(tmp_path)
+        assert (fits.code, "the kubelet answers Accepted" in fits.out) == (0, True), fits.out
+        assert "the release is that of the Node's kubelet, v1.36.4" in fits.out
+        server.pods.put(in_shop("db", "node-1", requests={"memory": "4Gi"}))
+        server.pods.put(in_shop("elsewhere", "node-2", requests={"memory": "4Gi"}))
+        deferred = self.resize(tmp_path)
+        assert deferred.code == 2
+        assert "the kubelet answers Deferred" in deferred.out
+
+    def test_without_the_right_to_read_its_pods_there_is_no_answer_of_a_kubelet(
+        self, server: FakeApiServer, tmp_path: Path
+    ) -> None:
+        server.stores["nodes"].put(node("node-1"))
+        server.pods.put(self.with_image(in_shop("web-0", requests=self.SMALL)))
+        server.answers["/api/v1/pods"] = 403, {}, b"{}"
+        done = self.resize(tmp_path)
+        assert done.code == 0
+        assert "the kubelet answers" not in done.out
+        assert "the kubelet's decision is unknown without the pods of node-1" in done.err
+
+    def test_a_context_is_of_no_use_to_files(self, server: FakeApiServer) -> None:
+        done = memqos("resize", "examples/one.yaml", "examples/one.yaml", "--context", "other")
+        assert done.code == 64
 
 
 class TestFit:

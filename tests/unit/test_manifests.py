@@ -122,14 +122,20 @@ def refuse(path: str) -> None:
 def test_a_file_without_rights_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = put(tmp_path / "a.yaml")
     monkeypatch.setattr("builtins.open", lambda path, mode: refuse(path))
-    assert fault(file) == f"{file}: permission denied – reading it takes other rights"
+    assert (
+        fault(file)
+        == f"{file}: permission denied – permission denied: run as a user who can read it"
+    )
 
 
 def test_a_folder_without_rights_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "scandir", refuse)
-    assert fault(tmp_path) == f"{tmp_path}: permission denied – reading it takes other rights"
+    assert (
+        fault(tmp_path)
+        == f"{tmp_path}: permission denied – permission denied: run as a user who can read it"
+    )
 
 
 def test_a_fault_while_reading_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +155,7 @@ def test_a_file_that_is_too_large_is_refused(
     put(fits, b"#" * (3 << 20))
     put(exceeds, b"#" * ((3 << 20) + 1))
     assert len(loaded(fits)[str(fits)]) == 3 << 20
-    assert fault(exceeds) == f"{exceeds}: larger than 3 MiB – split it into smaller files"
+    assert fault(exceeds) == f"{exceeds}: larger than 3Mi – split it into smaller files"
 
 
 def test_a_name_in_another_encoding_can_still_be_shown(tmp_path: Path) -> None:

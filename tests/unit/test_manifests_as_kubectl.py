@@ -140,14 +140,14 @@ def test_what_helm_prints_is_explained_and_the_rest_of_it_is_counted() -> None:
         "       off                        –    –     –\n"
     )
     assert done.err == (
-        "skipped, as they hold no pods: 2 Service, 1 CustomResourceDefinition, "
+        "skipped, as they have no pods: 2 Service, 1 CustomResourceDefinition, "
         "1 Job of batch.volcano.sh\n"
     )
 
 
 def test_a_list_may_hold_other_objects() -> None:
     done = explain({"apiVersion": "v1", "kind": "List", "items": [SERVICE, pod()]})
-    assert (done.code, done.err) == (0, "skipped, as they hold no pods: 1 Service\n")
+    assert (done.code, done.err) == (0, "skipped, as they have no pods: 1 Service\n")
 
 
 def test_strict_refuses_objects_without_pods() -> None:
@@ -174,18 +174,18 @@ def test_a_file_with_nothing_but_a_service_and_a_misspelt_kind_are_faults() -> N
             ("--capacity", "16"),
             [
                 "the capacity is 16 bytes, less than any node has: for gibibytes write 16Gi",
-                "it requests 256Mi of memory, more than the 16B that this node has for pods: "
+                "it requests 256Mi of memory, more than the 16B allocatable on this node: "
                 "it can never run there",
             ],
         ),
         (
             ("--capacity", "1Gi", "--allocatable", "2Gi"),
-            ["allocatable of 2Gi is more than the capacity of 1Gi: no node has that"],
+            ["allocatable of 2Gi is more than the capacity of 1Gi: correct one of them"],
         ),
         (
             ("--capacity", "1Gi", "--allocatable", "200Mi"),
             [
-                "it requests 256Mi of memory, more than the 200Mi that this node has for pods: "
+                "it requests 256Mi of memory, more than the 200Mi allocatable on this node: "
                 "it can never run there",
             ],
         ),
@@ -223,8 +223,8 @@ def test_a_resize_of_a_workload_says_what_editing_its_template_does(
     assert done.code == 0
     (resized,) = json.loads(done.out)["pods"]
     assert resized["notes"][1] == (
-        f"editing the template of a {kind} {edit}: this is about a running pod of it – "
-        "kubectl patch pod NAME --subresource resize"
+        f"editing the template of a {kind} {edit}: this result is for a running pod of it – "
+        f"kubectl patch pod NAME --subresource resize"
     )
 
 

@@ -191,7 +191,7 @@ def test_a_value_that_others_changed_is_told_by_the_agents_rule(folder: Path) ->
     bed.kernel.set(LEVELS[0], "memory.min", "0")
     (change,) = plans(bed)[0].comparison.changes
     assert (change.path, change.setting.because.rule) == (LEVELS[0], "memqos/sum")
-    assert change.setting.because.steps == ("claimed by 8 pods together = 400Mi",)
+    assert change.setting.because.steps == ("sum over 8 pods = 400Mi",)
 
 
 def test_all_is_known_without_a_source_of_pods(folder: Path) -> None:
@@ -232,7 +232,7 @@ def test_what_memqos_never_writes_is_not_believed(path: str, file: str, value: s
         "pods": [{"pod": "default/x", "mode": "enforce", "cgroups": [cgroup]}],
     }
     agent = read_agent_state(json.dumps(answer).encode(), "socket")
-    with pytest.raises(InputError, match="wants what memqos never writes"):
+    with pytest.raises(InputError, match="plans a value that memqos never writes"):
         with_agent_plan(Tree({}), agent)
 
 
@@ -325,10 +325,10 @@ class TestTheSocket:
         ("answer", "why"),
         [
             (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "status 503"),
-            (b"220 mail ESMTP\r\n", "not an answer of an agent"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "answer is cut off"),
+            (b"220 mail ESMTP\r\n", "not a response of an agent"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "response is truncated"),
             (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 5000, "larger than"),
-            (b"", "not an answer of an agent"),
+            (b"", "not a response of an agent"),
         ],
     )
     def test_that_answers_something_else_is_not_believed(
@@ -356,7 +356,7 @@ class TestTheSocket:
                 os.chown(path, 12345, -1)
             else:
                 monkeypatch.setattr(os, "geteuid", lambda: 12345)
-            with pytest.raises(Unreachable, match="no socket of root's"):
+            with pytest.raises(Unreachable, match="not a socket of root"):
                 fetch_state(path)
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -371,7 +371,7 @@ class TestTheSocket:
         answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
         with (
             self.serving(path, answer, listen_as_another),
-            pytest.raises(Unreachable, match="answered by the user 12345"),
+            pytest.raises(Unreachable, match="served by user 12345"),
         ):
             fetch_state(path)
 
@@ -381,7 +381,7 @@ class TestTheSocket:
             Path(path).touch()
         else:
             Path(path).symlink_to("/run/systemd/notify")
-        with pytest.raises(Unreachable, match="no socket of root's"):
+        with pytest.raises(Unreachable, match="not a socket of root"):
             fetch_state(path)
 
 
@@ -501,7 +501,8 @@ class TestCommands:
         assert plan.code == 2
         assert (
             "note: 10 of these values were written by memqos, and no agent manages them: memqos "
-            "rollback restores what was there before"
+            "rollback restores "
+            "the previous values"
         ) in plan.err
         rolled = memqos("rollback", *node.tree, *node.journal, "--direct")
         assert rolled.code == 0, rolled.err
@@ -526,7 +527,7 @@ class TestCommands:
             shown = node.run("plan", *known)
             saved = node.run("plan", *known, "--out", str(node.folder / "saved"))
         assert shown.out.splitlines()[-1] == "converged: nothing to change"
-        assert saved.out.splitlines()[-1] == "10 to take back"
+        assert saved.out.splitlines()[-1] == "10 to reset"
         assert "10 of these values are managed by the agent" in saved.err
 
     def test_do_not_ask_the_machines_agent_about_a_copy(
@@ -543,7 +544,7 @@ class TestCommands:
         Path(node.socket).touch()
         plan = node.run("plan", *node.pods)
         assert plan.code == 0
-        assert "note: the agent on this node is not known: " in plan.err
+        assert "note: the state of the agent on this node is unknown: " in plan.err
 
     def test_read_all_of_it_from_a_snapshot(self, node: Node) -> None:
         file = str(node.folder / "node.json")

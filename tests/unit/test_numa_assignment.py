@@ -131,7 +131,7 @@ class TestTheStateOfAKubelet:
         plan = site.plan("state")
         assert plan.comparison.changes == ()
         assert plan.notes[-1] == (
-            "Guaranteed, but not in the memory_manager_state, so left as they are: default/late c0"
+            "Guaranteed, but not in the memory_manager_state, so not changed: default/late c0"
         )
 
 
@@ -143,7 +143,7 @@ class TestMemqossOwnAllocation:
         plan = site.plan()
         assert site.bound(plan) == {"ac0": "0", "bc0": "1"}
         (note,) = plan.notes
-        assert note.startswith("default/c: left as it is: container c0 wants memory 6Gi; no nodes")
+        assert note.startswith("default/c: not changed: container c0 wants memory 6Gi; no nodes")
         site.write(plan)
         assert site.plan().comparison.changes == ()
 
@@ -254,7 +254,7 @@ class TestMemqossOwnAllocation:
         site.runs("b", full("6Gi"))
         plan = site.plan()
         assert site.bound(plan) == {"kubepods": "1", "ac0": "1"}
-        assert "default/b: left as it is" in plan.notes[0]
+        assert "default/b: not changed" in plan.notes[0]
 
     def test_splits_evenly_what_nobody_said_how_to_reserve(self) -> None:
         site = Site(reservedMemory=[])
@@ -290,8 +290,7 @@ class TestACgroupAbove:
         plan = plan_observation(observed(node), PlanOptions(numa="state"))
         assert plan.comparison.changes == ()
         assert (
-            "default/p1-node1 c0: belongs on node 0, but /kubepods is bound to node 1: "
-            "left as it is"
+            "default/p1-node1 c0: belongs on node 0, but /kubepods is bound to node 1: not changed"
         ) in plan.notes
 
     def test_of_a_machine_without_the_node_is_the_machine(self) -> None:

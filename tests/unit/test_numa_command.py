@@ -134,12 +134,12 @@ def test_the_map_is_a_picture_with_words() -> None:
     assert "Distances" in texts
     spoken = picture.find("{http://www.w3.org/2000/svg}desc")
     assert spoken is not None
-    assert "kafka holds 32Gi of memory on node 3" in (spoken.text or "")
+    assert "kafka is assigned 32Gi of memory on node 3" in (spoken.text or "")
 
 
 def test_the_map_explains_what_it_shows_and_nothing_else() -> None:
     svg = memqos("show", "--snapshot", NODE, "-o", "svg").stdout
-    assert ">kept for the system</text>" in svg
+    assert ">reserved for the system</text>" in svg
     assert "hugepages</text>" not in svg
     untold = memqos("show", "--machine", MACHINE, "-o", "svg").stdout
     assert ">4Gi hugepages-2Mi</text>" in untold
@@ -203,10 +203,11 @@ def test_a_refusal_says_what_is_wanted_where_the_room_is_and_what_would_fit() ->
         "pod/p  Guaranteed  refused: UnexpectedAdmissionError",
         "container c wants memory 60Gi",
         "no nodes have enough memory",
-        "room for memory: at most 31Gi on node 3",
-        "memorymanager: finds no nodes, so any node will do",
+        "free memory: at most 31Gi on node 3",
+        "memorymanager: finds no nodes, so any node is allowed",
         "- memory 31Gi instead of 60Gi for container c (29Gi less)",
-        "- without pod 6b1f0a52-0c3e-4f1d-9a77-1d2f3a4b5c04, which holds 32Gi of memory on node 3",
+        "- without pod 6b1f0a52-0c3e-4f1d-9a77-1d2f3a4b5c04, which is assigned 32Gi of memory on "
+        "node 3",
     ):
         assert line in done.stdout
 
@@ -216,11 +217,11 @@ def test_a_merge_that_fails_shows_its_hints_and_a_laxer_policy() -> None:
     done = admit(guaranteed(memory="100Gi"), *flags)
     assert done.returncode == 2
     assert "refused: TopologyAffinityError" in done.stdout
-    assert "it takes 2 nodes, such as nodes 0-1; the policy allows one" in done.stdout
+    assert "it needs 2 nodes, such as nodes 0-1; the policy allows one" in done.stdout
     assert "{0-1}* {0,2}* {0,3}*" in done.stdout
     assert "merged: any node, not preferred" in done.stdout
     assert "- topologyManagerPolicy restricted instead of single-numa-node" in done.stdout
-    assert "if it were empty either" in done.stdout
+    assert "even if this machine were empty" in done.stdout
 
 
 def test_many_hints_are_described_instead_of_listed(tmp_path: Path) -> None:
@@ -271,7 +272,7 @@ def test_a_pod_of_another_class_is_admitted_unpinned() -> None:
     pod = guaranteed(memory="400Gi").replace("cpu: '1'", "")
     done = admit(pod.replace("limits:", "requests:"), "--machine", MACHINE)
     assert done.returncode == 0
-    assert "Burstable: only Guaranteed pods get memory of their own" in done.stdout
+    assert "Burstable: only Guaranteed pods get exclusive memory" in done.stdout
 
 
 def pod_level(total: str, own: str) -> str:
@@ -303,10 +304,10 @@ def test_with_the_gate_on_a_pod_shares_out_what_it_has() -> None:
     sizes = {name: each["memory"][0]["size"] >> 30 for name, each in pod["containers"].items()}
     assert sizes == {"own": 4, "shared": 6}
     (empty,) = verdicts(pod_level("10Gi", "10Gi"), *flags)
-    assert "leave nothing of the pod's for the rest" in empty["why"][1]
+    assert "leave nothing of the pod's for the other containers" in empty["why"][1]
     assert "memory 10239Mi instead of 10Gi for container own (1Mi less)" in words(empty)
     (large,) = verdicts(pod_level("100Gi", "4Gi"), *flags)
-    assert "memory 63Gi instead of 100Gi for the pod as a whole (37Gi less)" in words(large)
+    assert "memory 63Gi instead of 100Gi for the whole pod (37Gi less)" in words(large)
 
 
 def test_the_api_server_spells_sizes_again_but_not_those_of_static_pods() -> None:
@@ -378,9 +379,9 @@ def test_reservations_the_kubelet_refuses_keep_it_from_starting(tmp_path: Path) 
 NODES: dict[str, tuple[Any, str]] = {
     "the same node twice": ([{"id": 0, "memory": "1Gi"}] * 2, "node 0 is given by numa[0] already"),
     "no node": ([], "no NUMA node"),
-    "a negative size": ([{"id": 0, "memory": "-1Gi"}], "is no amount of memory"),
-    "half a byte": ([{"id": 0, "memory": "1500m"}], "is no amount of memory"),
-    "an absurd size": ([{"id": 0, "memory": "9999Ei"}], "is no amount of memory"),
+    "a negative size": ([{"id": 0, "memory": "-1Gi"}], "is not an amount of memory"),
+    "half a byte": ([{"id": 0, "memory": "1500m"}], "is not an amount of memory"),
+    "an absurd size": ([{"id": 0, "memory": "9999Ei"}], "is not an amount of memory"),
     "no size": ([{"id": 0}], "memory: required, but missing"),
     "a wrong type": ([{"id": "zero", "memory": "1Gi"}], "id: expected an integer, got a string"),
     "a negative node": ([{"id": -1, "memory": "1Gi"}], "-1 is not the number of a node"),
@@ -445,7 +446,7 @@ def test_a_machine_file_with_a_slip_is_still_taken_for_one(tmp_path: Path) -> No
             "memqos numa show -o yaml prints that of a machine",
         ),
         (["show", "--machine", "Makefile"], 1, "as numa: [{id: 0, memory: 64Gi}] does"),
-        (["show", "--machine", "examples"], 1, "no NUMA node to be seen"),
+        (["show", "--machine", "examples"], 1, "no NUMA node is visible"),
         (["show", "--state", MACHINE], 1, "not a state file"),
         (["show", "--snapshot", MACHINE], 1, "not a snapshot"),
         (["show", "-o", "xml"], 64, "Usage: memqos"),

@@ -124,7 +124,7 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     "holders without nodes": (
         '{"policyName":"Static","machineState":{},"entries":{"u":{"c":[]}},"checksum":0}',
         "refused",
-        "has holders, but no NUMA nodes",
+        "has assignments, but no NUMA nodes",
     ),
 }
 
@@ -146,7 +146,7 @@ def test_a_file_of_the_future_is_judged_by_what_is_known(tmp_path: Path) -> None
     future = json.dumps(json.loads(text()) | {"version": "v9", "shards": []})
     found = verify(saved(tmp_path, future))
     assert found["usable"]
-    assert found["notes"] == ["fields no kubelet is known to write: version, shards"]
+    assert found["notes"] == ["unknown fields: version, shards"]
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_pods_whose_memory_is_gone_are_excluded(tmp_path: Path) -> None:
     file, changed = saved(tmp_path, text()), machine(tmp_path, node=2, memory="32Gi")
     message = repair(file, "--machine", changed)
     assert "3 pods kept" in message
-    assert "pod 6b1f0a52-0c3e-4f1d-9a77-1d2f3a4b5c03 is left out" in message
+    assert "pod 6b1f0a52-0c3e-4f1d-9a77-1d2f3a4b5c03 is dropped" in message
     assert verify(f"{file}.repaired", "--machine", changed)["usable"]
 
 
@@ -207,7 +207,7 @@ def test_garbage_after_the_end_is_cut_off(tmp_path: Path) -> None:
 
 def test_a_changed_byte_is_taken_as_it_is_and_the_node_map_made_again(tmp_path: Path) -> None:
     file = saved(tmp_path, text().replace('"free":20401094656', '"free":20401094657'))
-    assert "no checksum holds" in repair(file)
+    assert "no checksum matches" in repair(file)
     assert Path(f"{file}.repaired").read_text() == text()
 
 
@@ -215,7 +215,7 @@ def test_the_part_whose_checksum_holds_is_believed(tmp_path: Path) -> None:
     v3 = json.loads(in_format(37))
     broken = json.dumps(v3 | {"data": v3["data"].replace("34359738368", "34359738369")})
     file = saved(tmp_path, broken)
-    assert "the fields for older kubelets are taken" in repair(file)
+    assert "the fields for older kubelets are used" in repair(file)
     assert Path(f"{file}.repaired").read_text() == in_format(37)
 
 
@@ -283,6 +283,6 @@ def test_a_corrupt_file_is_compared_as_far_as_it_can_be_read(tmp_path: Path) -> 
     file = saved(tmp_path, text().replace("34359738368", "34359738369"))
     done = memqos("checkpoint", "diff", STATE, file)
     assert done.returncode == 2
-    assert "no kubelet would take this file" in done.stderr
+    assert "no kubelet accepts this file" in done.stderr
     assert "node 3 memory" in done.stdout
     assert memqos("checkpoint", "diff", STATE, saved(tmp_path, text()[:99])).returncode == 1

@@ -74,10 +74,14 @@ def test_check_accepts_what_reserve_prints(flags: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("flags", "code", "says"),
     [
-        (["--kube-reserved", "300Gi"], 2, "has no room"),
-        (["--kube-reserved", "1Gi", "--node", "0=2Gi"], 2, "924Mi more is asked of the nodes"),
-        (["--kube-reserved", "99Gi", "--node", "0=61Gi"], 2, "node 0 has 1Gi less than is asked"),
-        (["--eviction", "0%"], 2, "nothing is kept back"),
+        (["--kube-reserved", "300Gi"], 2, "does not fit on the remaining nodes"),
+        (["--kube-reserved", "1Gi", "--node", "0=2Gi"], 2, "924Mi more is set for the nodes"),
+        (
+            ["--kube-reserved", "99Gi", "--node", "0=61Gi"],
+            2,
+            "node 0 has 1Gi less than it should reserve",
+        ),
+        (["--eviction", "0%"], 2, "nothing is reserved"),
         (["--eviction", "x"], 1, "evictionHard[memory.available]"),
         (["--kube-reserved", "1X"], 1, "'1X' is not a quantity"),
         (["--kube-reserved", "-1Gi"], 1, "is negative"),
@@ -150,7 +154,7 @@ def test_a_node_must_have_what_it_reserves(tmp_path: Path) -> None:
 
 def test_static_wants_something_reserved() -> None:
     found = check(*ON_MACHINE, "--reserved", "", "--eviction", "0%")
-    assert found["problems"] == ["no memory is reserved: Static wants some"]
+    assert found["problems"] == ["no memory is reserved, but policy Static requires some"]
 
 
 def test_there_must_be_something_to_check() -> None:

@@ -58,3 +58,27 @@ def test_a_state_file_is_written_to_the_letter_as_the_kubelet_wrote_it() -> None
         )
         compared += 1
     assert compared == 40
+
+
+def test_a_machine_that_a_restart_changes_stays_changed() -> None:
+    nodes: list[dict[str, Any]] = [
+        {"id": each, "memory": 16 << 30, "hugepages": {}} for each in (0, 1)
+    ]
+    pod = {
+        "metadata": {"name": "web", "namespace": "default", "uid": "web"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    answer = numa.replay_memory_manager(
+        {
+            "machine": {"numa": nodes},
+            "policy": "None",
+            "reserved_memory": [],
+            "topology": {"policy": "restricted", "scope": "pod"},
+            "steps": [
+                {"op": "restart", "machine": {"numa": nodes[:1]}},
+                {"op": "restart"},
+                {"op": "admit", "pod": pod},
+            ],
+        }
+    )
+    assert answer["steps"][2]["affinity"] == {"c": {"nodes": [0], "preferred": True}}

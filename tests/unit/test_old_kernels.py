@@ -20,8 +20,9 @@ from memqos.serve.exposition import exposition
 
 LOW, HIGH = "memory.low", "memory.high"
 WARNING = (
-    "warning: kernel 5.4.0-150-generic is older than 5.9, and can stop a container at memory.high "
-    "for good: memory.high is neither set nor reset – run 5.9 or newer, or give --allow-old-kernel"
+    "warning: kernel 5.4.0-150-generic is older than 5.9, and can hang a container at "
+    "memory.high permanently: memory.high is neither set nor reset – run 5.9 or newer, or give "
+    "--allow-old-kernel"
 )
 
 
@@ -112,7 +113,7 @@ class TestTheAgent:
         bed.wait(120)
         warnings = [event.what for event in bed.events if "older than 5.9" in event.what]
         assert warnings == [
-            "kernel 5.4.0 is older than 5.9, and can stop a container at memory.high for good: "
+            "kernel 5.4.0 is older than 5.9, and can hang a container at memory.high permanently: "
             "memory.high is neither set nor reset, unless allowOldKernel is on"
         ]
 

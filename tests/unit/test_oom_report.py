@@ -56,6 +56,7 @@ def test_a_kill_in_a_cgroup_names_the_cgroup_the_victim_and_the_others() -> None
         invoked_by="worker 1",
         memory=LimitUsage(512 << 20, 512 << 20),
         swap=LimitUsage(0, None),
+        statistics={"anon": 530579456, "file": 0},
         tasks=(
             Task(
                 pid=4700, comm="pause", oom_score_adj=-998, rss=1, swap=0, page_tables=28672, uid=0
@@ -163,7 +164,7 @@ def test_records_are_read_as_the_kernel_returns_them(line: str, record: LogRecor
 
 
 def test_a_log_that_may_not_be_read_is_an_error_with_its_reason(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match="only privileged ones have it"):
+    with pytest.raises(Unreachable, match="only privileged containers have it"):
         KernelLog(str(tmp_path / "kmsg"))
 
 

@@ -49,7 +49,7 @@ def test_more_than_the_node_gives_is_for_allowed_namespaces(
     refused = overrides_of(asking("shop", **annotations), configuration)
     assert refused._replace(refused=()) == Overrides(configuration.mode, ignored=1)
     (why,) = refused.refused
-    assert "more than the node's policy gives – allowNamespaces" in why
+    assert "exceeds the node's policy – allowNamespaces" in why
     allowing = AgentConfiguration(
         mode=configuration.mode,
         policy=configuration.policy,

@@ -349,7 +349,7 @@ class TestMemoryHighBelowUsage:
         reclaim.touch()
         (result,) = node.apply(node.steps({(path, HIGH): str(100 * MI)}), force=True).results
         assert result.outcome == "refused"
-        assert "usage does not fall to it" in (result.detail or "")
+        assert "usage does not fall below it" in (result.detail or "")
         assert node.systemd.calls + node.runtime.calls == []
 
     def test_of_an_old_kernel_is_written_by_memqos_first(self, node: OwnedNode) -> None:

@@ -58,7 +58,7 @@ def test_what_claims_nothing_is_the_same_wherever_it_is_claimed(placement: Place
 def test_the_reason_names_the_cgroup_that_claims() -> None:
     because = plan("pods", GUARANTEED).containers[0].settings["memory.min"].because
     assert because.rule == "protection/at-pod"
-    assert because.steps == ("claim of the container = 512Mi, held by its pod",)
+    assert because.steps == ("protection of the container = 512Mi, set on its pod",)
 
 
 # The pod at its own limit, and the node short of memory, with all of a pod's memory in use.

@@ -145,7 +145,7 @@ def test_a_value_that_is_set_changed_or_taken_back_is_reported_as_such(tmp_path:
     file.write_text(json.dumps(node))
     done = memqos("plan", "--snapshot", str(file), "--release", "1.38", "--why")
     assert "-  /kubepods/burstable  memory.high" in done.stdout
-    assert "1 to take back" in done.stdout
+    assert "1 to reset" in done.stdout
 
 
 def test_a_policy_is_planned_as_asked() -> None:
@@ -181,7 +181,7 @@ def test_pod_cgroups_that_no_known_pod_has_are_shown_as_such(tmp_path: Path) -> 
     file.write_text(json.dumps(node))
     done = memqos("plan", "--snapshot", str(file), "--release", "1.38")
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("unknown: ")]
-    assert line.startswith(f"unknown: pod cgroups that no known pod has: 1 ({path}) – ")
+    assert line.startswith(f"unknown: pod cgroups that belong to no known pod: 1 ({path}) – ")
     done = memqos("plan", "--snapshot", str(file), "--release", "1.38", "-o", "json")
     data = json.loads(done.stdout)
     assert data["unknown"] == [path]
@@ -329,7 +329,11 @@ def test_numa_assignments_are_planned_when_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--numa", "allocate", "--state", "x"], 64, "not with --numa allocate"),
+        (
+            ["--numa", "allocate", "--state", "x"],
+            64,
+            "--state cannot be combined with --numa allocate",
+        ),
         (["--numa", "nearby"], 64, "Usage: memqos"),
         (["--state", "examples/none"], 1, "no such file"),
         (["--state", "examples/numa/machine.yaml"], 1, "not a state file"),

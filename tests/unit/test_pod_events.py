@@ -149,7 +149,7 @@ class TestEvents:
 
 
 def test_of_which_containers_a_note_is_can_be_reported() -> None:
-    note = "kept while others are short of memory: memory.min 5Mi of b-2; memory.low 5Mi of the pod"
+    note = "protected from reclaim: memory.min 5Mi of b-2; memory.low 5Mi of the pod"
     assert clauses("MemoryProtected", note) == (
         Clause("memory.min 5Mi of b-2", "b-2", "memory.min", "5Mi"),
         Clause("memory.low 5Mi of the pod", None, "memory.low", "5Mi"),

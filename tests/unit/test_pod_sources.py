@@ -11,10 +11,10 @@ from memqos.converge.pod_sources import (
     CachedFilePods,
     FilePods,
     KubeletPods,
-    LabelledPods,
     PodSource,
     parse_pod_source,
 )
+from memqos.converge.runtime_labels import LabelledPods
 from memqos.errors import InputError, Unreachable
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.kube.pod import Pod

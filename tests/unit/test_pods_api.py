@@ -141,7 +141,7 @@ def api(folder: Path) -> Iterator[FakePodsApi]:
         yield served
 
 
-QUICK = PodsApiTimings(answer=PATIENCE, slowness=0.01, short=0.0)
+QUICK = PodsApiTimings(answer=PATIENCE, slowness=0.01, short=0.0, unlisted=0.0)
 
 
 @contextlib.contextmanager
@@ -241,7 +241,7 @@ class TestCalls:
 
     def test_a_kubelet_that_is_starting_has_no_empty_list(self, api: FakePodsApi) -> None:
         api.mood = "starting"
-        with pytest.raises(PodsNotReady, match="does not know all of its pods yet – wait"):
+        with pytest.raises(PodsNotReady, match="has not listed all of its pods yet – wait"):
             PodsApiPods(api.socket).pods()
         with pytest.raises(PodsNotReady):
             PodsApiClient(api.socket).get_pod("uid-a")
@@ -323,6 +323,33 @@ class TestWatch:
             api.cut_off()
             eventually("what was missed is known", lambda: names(source.pods()) == ["b"])
             assert api.watches == 2
+
+    def test_a_pod_that_a_kubelet_does_not_list_yet_stays(self, api: FakePodsApi) -> None:
+        """A kubelet of 1.36 that was restarted: static pods first, then those of the cluster."""
+        api.put(a_pod("of-the-cluster"))
+        api.put(a_pod("static"))
+        with watched(api, msgspec.structs.replace(QUICK, unlisted=PATIENCE)) as source:
+            assert names(source.pods()) == ["of-the-cluster", "static"]
+            api.lose("uid-of-the-cluster")
+            api.cut_off()
+            eventually("the partial list has come", lambda: api.watching)
+            api.put(a_pod("new"))
+            eventually("it is taken in", lambda: len(source.pods()) == 3)
+            assert names(source.pods()) == ["new", "of-the-cluster", "static"]
+            # An event says that it is gone.
+            api.put(a_pod("of-the-cluster"))
+            api.delete("uid-of-the-cluster")
+            eventually("it is removed", lambda: names(source.pods()) == ["new", "static"])
+
+    def test_a_second_list_confirms_that_a_pod_is_gone(self, api: FakePodsApi) -> None:
+        api.put(a_pod("a"))
+        api.put(a_pod("b"))
+        with watched(api, msgspec.structs.replace(QUICK, unlisted=0.05)) as source:
+            assert names(source.pods()) == ["a", "b"]
+            api.lose("uid-a")
+            api.cut_off()
+            eventually("it is removed", lambda: names(source.pods()) == ["b"])
+            assert api.watches >= 3
 
     def test_pods_stay_while_the_kubelet_is_restarted(self, api: FakePodsApi) -> None:
         api.put(a_pod("a"))
@@ -420,7 +447,7 @@ class TestCommands:
 
     def test_it_takes_no_credentials(self) -> None:
         done = memqos("plan", "--pods", "podsapi", "--token-file", "t")
-        assert "--token-file is for a kubelet" in done.err
+        assert "--token-file needs a kubelet" in done.err
 
 
 def test_nobody_pays_for_a_client_that_is_not_used(folder: Path) -> None:

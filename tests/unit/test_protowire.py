@@ -24,7 +24,7 @@ UPDATE = {
 
 def test_what_is_written_is_read_by_others() -> None:
     read = message("UpdateContainerResourcesRequest")()
-    read.ParseFromString(encode_message(cri.UPDATE, UPDATE))
+    read.ParseFromString(encode_message(cri.UPDATE_REQUEST, UPDATE))
     assert read.container_id == "abc"
     assert read.linux.memory_limit_in_bytes == -1
     assert read.linux.cpuset_mems == "0-1"

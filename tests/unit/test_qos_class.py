@@ -147,18 +147,18 @@ class TestWhy:
             (pod([FULL], init=[box("1Gi")]), "container i0: memory request 1Gi ≠ limit unset"),
             (pod([box("1Gi", "1Gi")]), "container c0: memory is requested but cpu is not"),
             (pod([box(cpu=("1", "1"))]), "container c0: cpu is requested but memory is not"),
-            (pod([FULL, NOTHING]), "some containers ask for cpu or memory and others do not"),
+            (pod([FULL, NOTHING]), "some containers request cpu or memory and others do not"),
             (
                 pod([FULL], resources=stanza("1Gi", "1Gi", cpu=("1", "1"))),
                 "at pod level, request = limit for both cpu and memory",
             ),
             (
                 pod([FULL], resources=stanza("1Gi", "2Gi")),
-                "at pod level, request = limit does not hold for both cpu and memory",
+                "at pod level, request = limit is not true for both cpu and memory",
             ),
             (
                 pod([NOTHING], resources=stanza("0")),
-                "the pod level sets neither cpu nor memory, and only it counts",
+                "the pod level sets neither cpu nor memory, and only the pod level counts",
             ),
             (
                 pod([FULL], resources={}),
@@ -166,7 +166,8 @@ class TestWhy:
             ),
             (
                 pod([FULL], qos_class="Burstable"),
-                "given at creation and kept, though requests and limits would now give Guaranteed",
+                "set at creation and unchanged, though requests and limits would now give "
+                "Guaranteed",
             ),
             (
                 pod([FULL], qos_class="Guaranteed"),
@@ -179,7 +180,7 @@ class TestWhy:
 
     def test_it_names_the_quirk_of_an_empty_stanza(self) -> None:
         assert self.reason(pod([FULL], resources={}), UNFIXED) == (
-            "an empty pod-level stanza counts as asking for nothing in this release"
+            "an empty pod-level stanza counts as no requests in this release"
         )
 
     def test_a_class_that_is_none_was_not_kept(self) -> None:

@@ -71,7 +71,7 @@ class TestEviction:
     def test_thresholds_say_how_much_is_needed(self) -> None:
         done = memqos("rank", "eviction", "--pods", PODS, "--usage", USAGE, "--kubelet", KUBELET)
         assert "memory.available (hard): 70Mi of 16Gi available, threshold 100Mi: met" in done.out
-        assert "30Mi is needed: free after 1 eviction" in done.out
+        assert "30Mi is needed: freed after 1 eviction" in done.out
 
     def test_need_counts_evictions_and_leaves_out_critical_pods(self) -> None:
         files = ("--pods", PODS, "--usage", USAGE)
@@ -80,7 +80,7 @@ class TestEviction:
         critical = next(each for each in done.data["order"] if each["critical"])
         assert critical["frees"] == 0
         more = memqos("rank", "eviction", *files, "--need", "100Gi")
-        assert "100Gi is needed: all that may be evicted frees 6976Mi" in more.out
+        assert "100Gi is needed: evicting all candidates frees 6976Mi" in more.out
 
     def test_where_the_order_by_class_misleads_is_reported(self) -> None:
         done = memqos("rank", "eviction", "--pods", PODS, "--usage", USAGE)
@@ -120,8 +120,7 @@ class TestEviction:
         usage = {"a": "1Gi", "x": "1Gi", "y": "1Gi", "z": "1Gi", "zz": "1Gi"}
         done = eviction([pod("a")], usage, tmp_path)
         assert (
-            "usage of pods that are not given: default/x, default/y, default/z and 1 more"
-            in done.out
+            "usage given for unknown pods: default/x, default/y, default/z and 1 more" in done.out
         )
 
     def test_metrics_of_containers_are_summed_with_a_note(self, tmp_path: Path) -> None:
@@ -182,7 +181,7 @@ class TestEviction:
     def test_thresholds_without_an_observation_say_what_is_missing(self, tmp_path: Path) -> None:
         done = eviction([pod("a")], {"a": "1Gi"}, tmp_path, "--kubelet", KUBELET)
         assert "memory.available (hard): not observed" in done.out
-        assert "what is available is not known" in done.out
+        assert "memory.available is unknown" in done.out
 
     def test_a_snapshot_brings_pods_usage_thresholds_and_release(self, tmp_path: Path) -> None:
         node = json.loads((ROOT / "tests/nodes/systemd.json").read_text())
@@ -224,13 +223,13 @@ class TestEviction:
 
     def test_a_snapshot_without_usage_says_so(self) -> None:
         done = memqos("rank", "eviction", "--snapshot", "tests/nodes/systemd.json")
-        assert "the snapshot holds no memory.current of pods" in done.out
+        assert "the snapshot has no memory.current of pods" in done.out
         assert done.code == 0
 
     @pytest.mark.parametrize(
         ("usage", "says"),
         [
-            ("kind: Pod\n", "a Pod does not say what pods use"),
+            ("kind: Pod\n", "a Pod has no usage of pods"),
             ("a: [1]\n", "usage.yaml:1:1: a: expected a string, got a list"),
             ("", "no document"),
             ("- 1\n", "the document is a list"),
@@ -341,7 +340,7 @@ class TestOom:
     def test_without_a_total_nothing_is_ranked(self, tmp_path: Path) -> None:
         done = oom(PROCESSES, tmp_path)
         assert done.code == 1
-        assert "nothing says how much memory the machine has – give --total" in done.err
+        assert "the memory of the machine is unknown – give --total" in done.err
 
     @pytest.mark.parametrize(
         "text", ["", "{}", "[1]", '[{"comm": "x"}]', '[{"comm": 1, "oom_score_adj": 0}]', "\xff"]
@@ -357,7 +356,7 @@ class TestOom:
         assert done.code == 0
         first = next(row for row in done.rows() if row and row[0] == "1")
         assert first[1:5] == ["sleep", "default/p1-node1", "c1", "(BestEffort)"]
-        assert "nobody measured what processes use" in done.out
+        assert "memory of the processes is unknown" in done.out
         assert "67 kernel threads" in done.out
 
     def test_sandboxes_are_told_apart(self) -> None:
@@ -400,13 +399,13 @@ def test_a_simulation_goes_on_until_the_pressure_ends() -> None:
         "rank", "eviction", "--pods", PODS, "--usage", USAGE, "--kubelet", SOFT, "--simulate"
     )
     assert done.code == 0
-    assert done.out.partition("If pods go on")[2] == (
-        " using what they use:\n"
+    assert done.out.partition("If usage of the")[2] == (
+        " pods stays the same:\n"
         "after       available  condition\n"
         "now         70Mi       MemoryPressure  evicts shop/api-1 for memory.available (hard), "
         "grace period 1 s: frees 1300Mi\n"
-        "1 s         1370Mi     MemoryPressure  the soft threshold is met: evicts once that has "
-        "lasted 1 min 30 s\n"
+        "1 s         1370Mi     MemoryPressure  the soft threshold is met: evicts after 1 min 30 "
+        "s\n"
         "1 min 31 s  1370Mi     MemoryPressure  evicts shop/report-28 for memory.available (soft), "
         "grace period 20 s: frees 300Mi\n"
         "1 min 51 s  1670Mi     MemoryPressure  evicts shop/db-0 for memory.available (soft), "
@@ -425,7 +424,7 @@ def test_a_simulation_ends_where_no_pod_is_left_to_evict(tmp_path: Path) -> None
         "now    10Mi       MemoryPressure  evicts default/a for memory.available (hard), "
         "grace period 1 s: frees 20Mi",
         "1 s    30Mi       MemoryPressure  the threshold is still met",
-        "no pod is left that may be evicted: the kernel kills next (memqos rank oom)",
+        "no pod is left to evict: the kernel OOM-kills next (memqos rank oom)",
     ]
     steps = eviction(pods, usage, tmp_path, "--simulate", "--available", "10Mi", "-o", "json").data
     assert [step["evicted"] for step in steps["simulation"]] == ["default/a", None]
@@ -448,7 +447,7 @@ def test_nothing_is_simulated_without_knowing_what_is_available(tmp_path: Path) 
     done = eviction([pod("a")], {"a": "1Mi"}, tmp_path, "--simulate")
     assert (done.code, done.err) == (
         1,
-        "memqos: what is available is not known – give a /stats/summary as --usage, a snapshot, or "
+        "memqos: memory.available is unknown – give a /stats/summary as --usage, a snapshot, or "
         "--available\n",
     )
 
@@ -460,14 +459,14 @@ def test_a_new_pod_is_admitted_or_refused_under_the_pressure_there_is_now() -> N
     assert done.out.partition("The kubelet, ")[2] == (
         "under MemoryPressure:\n"
         "new pod        class\n"
-        "pod/api-1      Burstable   admitted           it is not BestEffort, and memory alone is "
-        "short\n"
-        "pod/db-0       Guaranteed  admitted           it is not BestEffort, and memory alone is "
-        "short\n"
-        "pod/cache-0    Burstable   admitted           it is not BestEffort, and memory alone is "
-        "short\n"
-        "pod/report-28  BestEffort  refused (Evicted)  BestEffort, while memory is short – request "
-        "memory\n"
+        "pod/api-1      Burstable   admitted           it is not BestEffort, and only memory is "
+        "under pressure\n"
+        "pod/db-0       Guaranteed  admitted           it is not BestEffort, and only memory is "
+        "under pressure\n"
+        "pod/cache-0    Burstable   admitted           it is not BestEffort, and only memory is "
+        "under pressure\n"
+        "pod/report-28  BestEffort  refused (Evicted)  BestEffort under memory pressure – "
+        "request memory\n"
         "pod/logs-x7    Burstable   admitted           it is critical: a static pod, or one with a "
         "system priority\n"
     )

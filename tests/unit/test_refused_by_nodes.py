@@ -16,7 +16,7 @@ def test_fit_never_calls_a_node_the_best_whose_kubelet_refuses_the_pod() -> None
     done = memqos("fit", "examples/ide.yaml", "--nodes", MIXED)
     assert done.code == 0
     assert done.out == (
-        "Kubernetes 1.36 · 4 nodes with 0 pods · resources alone, without taints and affinity\n"
+        "Kubernetes 1.36 · 4 nodes with 0 pods · resources only, without taints and affinity\n"
         "note: the release is that of the node's kubelet, v1.36.4\n"
         "\n"
         "pod/myide  fits 2 of 4 nodes, best new-1 (least allocated 71, balanced 69)\n"
@@ -27,8 +27,8 @@ def test_fit_never_calls_a_node_the_best_whose_kubelet_refuses_the_pod() -> None
         "old-1          1     2Gi     42        64\n"
         f"win-1         16    64Gi      –         –  its kubelet refuses it: {ON_WINDOWS}\n"
         f"gate-off-1     8    32Gi      –         –  its kubelet refuses it: {GATE_OFF}\n"
-        "  note: kubelets before 1.32 do not know spec.resources and run it by the resources of "
-        "its containers alone: old-1\n"
+        "  note: kubelets before 1.32 ignore spec.resources and use the resources of the "
+        "containers only: old-1\n"
     )
 
 
@@ -78,12 +78,12 @@ def test_a_windows_pod_is_shown_without_cgroup_values() -> None:
         "web    256Mi    1Gi\n"
         "  applies: QoS class and requests, for scheduling and eviction\n"
         "  applies: limits of containers, which the runtime sets on their job objects\n"
-        "  applies: Memory Manager: the policies None and BestEffort alone "
+        "  applies: Memory Manager: only the policies None and BestEffort "
         "(WindowsCPUAndMemoryAffinity)\n"
         "  does not apply: cgroups, and so Memory QoS: memory.min, memory.low, memory.high\n"
         "  does not apply: oom_score_adj: Windows has no OOM killer\n"
         "  does not apply: pod-level resources, and limits of a pod as a whole\n"
-        "  does not apply: resizing in place\n"
+        "  does not apply: in-place resize\n"
     )
 
 
@@ -187,12 +187,12 @@ def test_an_audit_names_pods_that_their_kubelets_would_refuse(tmp_path: Path) ->
         "\n"
         "warning  pod/downgrade  4 places\n"
         "  pods to recreate before the downgrade: they set spec.resources\n"
-        "  · dev/ide-gate-off-1: one pod: kubelet 1.31 runs pods that replace it by the resources "
-        "of their containers alone\n"
-        "  · dev/ide-new-1: one pod: kubelet 1.31 runs pods that replace it by the resources of "
-        "their containers alone\n"
-        "  · dev/ide-old-1: one pod: kubelet 1.31 runs pods that replace it by the resources of "
-        "their containers alone\n"
+        "  · dev/ide-gate-off-1: one pod: kubelet 1.31 ignores pod-level resources of pods that "
+        "replace it\n"
+        "  · dev/ide-new-1: one pod: kubelet 1.31 ignores pod-level resources of pods that "
+        "replace it\n"
+        "  · dev/ide-old-1: one pod: kubelet 1.31 ignores pod-level resources of pods that "
+        "replace it\n"
         "  · … and 1 more\n"
         "  fix: replace spec.resources by resources of the containers, and drain the nodes before "
         "their\n"

@@ -1,5 +1,6 @@
 """`memqos resize`: a running pod resized in place."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def test_every_value_that_changes_is_shown_before_and_after(tmp_path: Path) -> N
     assert "pod/web  can be resized · stays Burstable" in done.out
     rows = done.rows()
     assert ["pod", "memory.max", "1Gi", "2Gi"] in rows
-    assert ["app", "memory.high", "947.2Mi", "1.850Gi"] in rows
+    assert ["app", "memory.high", "on", "947.2Mi", "1.850Gi"] in rows
+    assert ["off", "–", "–"] in rows
     assert ["oom_score_adj", "985", "969"] in rows
     assert not any("cpu.weight" in row for row in rows)
 
@@ -183,6 +185,50 @@ def test_a_quantity_that_is_none_is_found_in_either_file(broken: str, tmp_path: 
     assert done.code == 1
     assert done.out == ""
     assert f"{broken}:11:17" in done.err
+
+
+NODE = "tests/nodes/numa.json"
+"""Eight pods on 2.9 Gi, a kubelet with the Static Memory Manager."""
+
+
+def on_snapshot(tmp_path: Path, name: str, resources: dict[str, Any], *options: str) -> Done:
+    new = pod(resources, name)
+    new["spec"]["containers"][0]["name"] = "c0"
+    new["metadata"]["namespace"] = "default"
+    (tmp_path / "new.yaml").write_text(yaml.safe_dump(new))
+    return memqos("resize", NODE, str(tmp_path / "new.yaml"), "--snapshot", NODE, *options)
+
+
+def test_a_snapshot_answers_as_its_kubelet_would(tmp_path: Path) -> None:
+    fits = on_snapshot(tmp_path, "p0-node1", {"requests": {"memory": "1Gi"}})
+    assert fits.code == 0
+    assert "the kubelet answers Accepted" in fits.out
+    assert "note: the kubelet's decision is computed from a snapshot" in fits.out
+    # The other pods of the snapshot request 258 Mi: only without them is there enough.
+    too_much = on_snapshot(tmp_path, "p0-node1", {"requests": {"memory": "2600Mi"}}, "-o", "json")
+    assert too_much.code == 2
+    assert too_much.data["pods"][0]["kubelet"]["verdict"] == "Deferred"
+    (tmp_path / "none.yaml").write_text(yaml.safe_dump(pod(ONE, "p0-node1")))
+    alone = on_snapshot(
+        tmp_path,
+        "p0-node1",
+        {"requests": {"memory": "2600Mi"}},
+        "--others",
+        str(tmp_path / "none.yaml"),
+    )
+    assert "the kubelet answers Accepted" in alone.out
+
+
+def test_a_snapshot_that_does_not_say_its_cpus_has_no_answer_of_a_kubelet(tmp_path: Path) -> None:
+    node = json.loads(Path(NODE).read_text())
+    for files in node["cgroups"].values():
+        files.pop("cpuset.cpus", None)
+    (tmp_path / "node.json").write_text(json.dumps(node))
+    done = resize(pod(ONE), pod(TWO), tmp_path, "--snapshot", str(tmp_path / "node.json"))
+    assert done.code == 0
+    assert "the kubelet answers" not in done.out
+    assert "note: the kubelet's decision is unknown: " in done.err
+    assert "the cpus for pods are not in the snapshot" in done.err
 
 
 def test_a_missing_file_is_reported() -> None:

@@ -8,12 +8,11 @@ import yaml
 from tests.builders import MI, Json, box, pod
 from tests.commands import memqos
 
+from memqos.cluster.limit_effect import heap_runtime, limit_effect
 from memqos.cluster.node_admission import AdmittingNode
 from memqos.cluster.resize_verdict import (
     ResizeVerdict,
     ResizingNode,
-    heap_runtime,
-    limit_effect,
     resize_admission,
     resize_help,
     resize_verdict,
@@ -55,7 +54,7 @@ class TestVerdict:
         found = verdict(box("1Gi"), box("3Gi"), a_node(), "1.38", other)
         assert (found.verdict, found.reason) == ("Deferred", "OutOfmemory")
         assert found.still_pending
-        assert "make room" in (resize_help(found) or "")
+        assert "free resources" in (resize_help(found) or "")
 
     @pytest.mark.parametrize(
         ("release", "answer"),
@@ -163,7 +162,7 @@ class TestCommand:
         done = memqos("resize", old, new, "--node", node, "--others", others)
         assert done.code == 2
         assert "the kubelet answers Deferred, Node didn't have enough resource: memory" in done.out
-        assert "what helps: it is tried again" in done.out
+        assert "what helps: it is retried" in done.out
         alone = memqos("resize", old, new, "--node", node)
         assert alone.code == 0
         assert "the kubelet answers Accepted" in alone.out
@@ -173,7 +172,7 @@ class TestCommand:
         old = self.file(tmp_path, "old.yaml", self.a_pod("web", "1Gi", "2Gi", image))
         new = self.file(tmp_path, "new.yaml", self.a_pod("web", "1Gi", "1.5Gi", image))
         done = memqos("resize", old, new, "--release", "1.37", "--usage", "app=1.75Gi")
-        assert "the kubelet holds the limit back until usage is below it" in done.out
+        assert "the kubelet delays the limit until usage is below it" in done.out
         assert "app runs JVM, by its image, which reads its limit only at start" in done.out
 
     def test_others_are_about_a_node(self, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ LISTED = """
     pod/hpa pod/throttled pod/no-request pod/above-request pod/idle-request pod/high-limit
     pod/no-limit pod/pod-level pod/restarts node/kernel node/runtime node/cgroup-v1 node/skew
     node/os node/overcommitted node/hard-protection node/lost-low node/unasked node/full
-    node/limits node/swap namespace/no-limit-range namespace/quota machine/cgroup-v2
+    node/hugepages node/limits node/swap namespace/no-limit-range namespace/quota machine/cgroup-v2
     machine/kernel machine/runtime machine/nri machine/swap machine/zram machine/thrashing
     machine/psi machine/recursive-protection tree/memory-controller tree/driver tree/memory-min
     tree/stale agent/unmanaged agent/left-alone agent/manages agent/pending tree/differs

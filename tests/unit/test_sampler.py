@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths, view_of
+from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths, pod_path, view_of
 from tests.fakes.node import memory_folder
 from tests.unit.test_oom_report import KILLED_4_19, OF_CGROUP, SCOPE
 
@@ -63,6 +63,7 @@ class Watched:
         self.bed.core = build_reconciler(self.bed.reader, self.bed.writer, self.bed.now, self.guard)
         self.pod = self.bed.run_pod(a_pod("web"))
         (self.path,) = container_paths(self.pod)
+        self.bed.kernel.set(pod_path(self.pod), "memory.events", "high 0\noom_kill 0")
         self.bed.settle()
         self.bed.kernel.set(self.path, "memory.max", str(LIMIT * MI))
         self.events = self.stalled = 0
@@ -298,7 +299,7 @@ def test_where_the_kernel_cannot_tell_events_are_read_every_time_and_it_is_said_
     assert files.count("memory.stat") == 2
     node.lives(40, stuck=True)
     assert node.high() == LIMIT
-    assert len(node.bed.log_events("events of containers have to be read")) == 1
+    assert len(node.bed.log_events("events of containers are polled")) == 1
     node.sampler.close()
 
 
@@ -444,15 +445,15 @@ def test_the_log_says_once_that_nothing_is_recorded_and_once_that_it_is_again(
     for _ in range(20):
         node.lives(2)
         _until_written(node)
-    assert len(node.bed.log_events("nothing is recorded")) == 1
+    assert len(node.bed.log_events("records cannot be written")) == 1
     node.records.unlink()
     recorder._tried_at = 0.0
     for _ in range(20):
         node.lives(2, anon=60)
         _until_written(node)
     assert (
-        len(node.bed.log_events("nothing is recorded"))
-        == len(node.bed.log_events("recording goes on"))
+        len(node.bed.log_events("records cannot be written"))
+        == len(node.bed.log_events("records are written again"))
         == 1
     )
     view = view_of(node.bed, node.sampler)

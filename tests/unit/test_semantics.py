@@ -617,8 +617,8 @@ class TestReasons:
         sidecar = plan.containers[0].settings["oom_score_adj"]
         assert sidecar.because.steps == (
             "request = 1Gi, capacity = 10Gi",
-            "a sidecar counts as the smallest regular container: 2Gi",
-            "share of what the pod-level request leaves over = 1Gi",
+            "a sidecar counts as much as the smallest regular container: 2Gi",
+            "share of the rest of the pod-level request = 1Gi",
             "1000 − 1000 × 3,221,225,472 / 10,737,418,240, between 3 and 999",
         )
         assert sidecar.value == 700

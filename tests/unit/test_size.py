@@ -13,21 +13,21 @@ from memqos.size.history import (
     ContainerHistory,
     HistoryTable,
     PeakSlots,
-    Quantity,
     SampleBatch,
     SeriesHistory,
     SeriesName,
+    SeriesQuantity,
     sum_of_slots,
 )
 from memqos.size.need import need_of
 from memqos.size.recommendation import (
     Recommendation,
     SizeOptions,
-    estimated_risk,
     recommend,
     recommend_for_pod,
 )
-from memqos.size.replay import Levels, Replay, ReplayResult
+from memqos.size.replay import Replay, ReplayLevels, ReplayResult
+from memqos.size.risk import estimated_risk
 from memqos.size.savings import cluster_savings
 
 MIB = 1 << 20
@@ -44,7 +44,7 @@ def history(
 
 
 def container(usage: SeriesHistory, **more: SeriesHistory) -> ContainerHistory:
-    quantities: dict[Quantity, SeriesHistory] = {"usage": usage}
+    quantities: dict[SeriesQuantity, SeriesHistory] = {"usage": usage}
     for quantity in ("anon", "limit", "stalls", "kills", "refaults"):
         if quantity in more:
             quantities[quantity] = more[quantity]
@@ -122,6 +122,22 @@ def test_the_margin_shrinks_as_the_history_grows() -> None:
     assert week.peak == hour.peak
 
 
+def test_the_margin_of_the_first_day_hardly_shrinks() -> None:
+    hour, half_a_day, two_days = [
+        need_of(history([200.0 * MIB] * count).slots).margin for count in (12, 144, 576)
+    ]
+    assert half_a_day > 0.75 * hour
+    assert two_days < 0.5 * hour
+
+
+def test_a_small_container_gets_a_minimum_until_a_day_is_known() -> None:
+    new, known = sized([20.0 * MIB] * 100), sized([20.0 * MIB] * 400)
+    assert new.limit == 128 * MIB
+    assert "+ 61Mi: the least for a history shorter than a day" in new.reasons
+    assert known.limit is not None
+    assert known.limit < 60 * MIB
+
+
 def test_a_leak_is_given_more_than_a_steady_level() -> None:
     rising = [(100 + 100 * index / 864) * MIB for index in range(864)]
     leak, steady = need_of(history(rising).slots), need_of(history(STEADY).slots)
@@ -136,10 +152,21 @@ def test_a_rise_that_slows_down_is_a_warm_up() -> None:
     assert need_of(history(rising).slots).growth == "warm-up"
 
 
+def test_only_a_leak_is_projected_to_the_limit() -> None:
+    leak = [(100 + 100 * index / 864) * MIB for index in range(864)]
+    warm_up = [(300 - 200 * math.exp(-index / 400)) * MIB for index in range(864)]
+    nights = [(300.0 if index % 288 >= 144 else 100.0) * MIB for index in range(5 * 288)]
+    creeping = [200e6 + 300 * index for index in range(864)]
+    days = sized(leak).days_to_limit
+    assert days is not None
+    assert 0 < days < 3
+    assert [sized(each).days_to_limit for each in (warm_up, nights, creeping)] == [None] * 3
+
+
 def test_an_old_peak_that_never_came_back_counts_less() -> None:
     old, new = [STEADY.copy() for _ in range(2)]
     old[5], new[-5] = 1000.0 * MIB, 1000.0 * MIB
-    assert need_of(history(old).slots).aged_peak < 750 * MIB
+    assert need_of(history(old).slots).aged_peak < 850 * MIB
     assert need_of(history(new).slots).aged_peak == 1000 * MIB
 
 
@@ -185,6 +212,7 @@ def test_a_history_shorter_than_a_day_is_said_and_not_sure() -> None:
 def test_mixed_units_are_said() -> None:
     found = sized([200.0] * 400 + [200.0 * MIB] * 400)
     assert any("are units mixed?" in note for note in found.notes)
+    assert found.sureness == "low"
 
 
 def test_less_risk_costs_more_memory() -> None:
@@ -277,7 +305,7 @@ def test_a_size_is_spelled_as_kubernetes_does() -> None:
     assert MemorySize(5, None).resources.limits is None
 
 
-def replayed(values: list[float], levels: Levels, step: float = 60.0) -> ReplayResult:
+def replayed(values: list[float], levels: ReplayLevels, step: float = 60.0) -> ReplayResult:
     replay = Replay(levels)
     replay.add([step * index for index in range(len(values))], values)
     return replay.result()
@@ -285,7 +313,7 @@ def replayed(values: list[float], levels: Levels, step: float = 60.0) -> ReplayR
 
 def test_a_replay_counts_time_above_high_and_times_above_max() -> None:
     values = [10.0, 60.0, 60.0, 10.0, 110.0, 110.0, 60.0, 120.0, 10.0]
-    found = replayed(values, Levels(high=50, max=100, protected=20))
+    found = replayed(values, ReplayLevels(high=50, max=100, protected=20))
     assert found.seconds == 540
     assert (found.throttled.seconds, found.throttled.count) == (180, 2)
     assert (found.killed.seconds, found.killed.count) == (180, 2)
@@ -294,7 +322,7 @@ def test_a_replay_counts_time_above_high_and_times_above_max() -> None:
 
 
 def test_nothing_is_said_of_a_gap() -> None:
-    replay = Replay(Levels(high=50))
+    replay = Replay(ReplayLevels(high=50))
     replay.add([0, 60, 120, 50_000, 50_060], [60.0] * 5)
     found = replay.result()
     assert found.seconds == 300
@@ -302,7 +330,7 @@ def test_nothing_is_said_of_a_gap() -> None:
 
 
 def test_without_levels_nothing_happens() -> None:
-    found = replayed([1e12] * 5, Levels())
+    found = replayed([1e12] * 5, ReplayLevels())
     assert (found.throttled.count, found.killed.count) == (0, 0)
 
 

@@ -181,7 +181,7 @@ def test_records_take_no_more_than_their_share_and_the_latest_come_first(tmp_pat
     size = (tmp_path / f"{names[0]}.records").stat().st_size
     held = add_records(node, str(tmp_path), most=5 * size)
     assert set(held.records) == {"node.records", *[f"{name}.records" for name in names[:4]]}
-    assert held.notes[-1] == "records: the 5 last written to, of 21"
+    assert held.notes[-1] == "records: the newest 5 of 21"
     assert len(encode_snapshot(held)) - len(encode_snapshot(node)) < 5 * size * 1.4 + 1000
 
 

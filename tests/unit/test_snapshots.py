@@ -100,7 +100,7 @@ class TestObservation:
     def test_pods_of_two_drivers_are_noted(self, tmp_path: Path) -> None:
         cgroups: dict[str, dict[str, str]] = {"/": {}, "/kubepods": {}, "/kubepods.slice": {}}
         seen = observe_live(None, [], roots=roots(tmp_path, cgroups=cgroups))
-        assert "pods in more than one place: /kubepods, /kubepods.slice" in seen.notes
+        assert "pods are in more than one cgroup: /kubepods, /kubepods.slice" in seen.notes
 
 
 class TestTaking:

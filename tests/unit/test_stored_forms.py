@@ -18,10 +18,11 @@ from memqos.agent.configuration.sources import load_configuration
 from memqos.agent.metric_catalogue import ALL_METRICS
 from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.journal import open_journal
-from memqos.converge.records import Hierarchy
+from memqos.converge.records import Hierarchy, decode_journal
 from memqos.converge.rollback import rollback
 from memqos.converge.saved_plan import decode_saved_plan
 from memqos.converge.steps import WriteOptions
+from memqos.converge.undo import undo_entries
 from memqos.findings.catalogue import RULES_BY_ID
 from memqos.plan.rules import RULES
 
@@ -78,6 +79,20 @@ def test_a_journal_rolls_back() -> None:
         assert {result.outcome for result in done.results} == {"written"}
         for each in intents:
             assert kernel.read(each["path"], each["file"]) == each["old"]
+
+
+def test_a_journal_of_a_write_in_the_kubelets_place_is_read() -> None:
+    header, written, _ = records(STORED / "journal-kubelet-write")
+    assert written.pop("type") == "kubelet-write"
+    contents = decode_journal((STORED / "journal-kubelet-write").read_bytes())
+    assert contents.damage is None
+    assert header["format"] == 1
+    (entry,) = undo_entries(contents.records).values()
+    assert entry.is_unconfirmed
+    assert (entry.path, entry.file, entry.cgroup) == tuple(
+        written[name] for name in ("path", "file", "cgroup")
+    )
+    assert (entry.original, entry.ours) == (written["old"], (written["new"],))
 
 
 def test_a_saved_plan_is_read() -> None:

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from memqos.draw.svg.timeline_data import timeline_of
+from memqos.draw.text.render import render
 from memqos.draw.text.story import story_data, story_text
 from memqos.plan.memory import ABOVE_REQUEST, REQUEST_IS_LIMIT, SHARE_OF_LIMIT
 from memqos.plan.setting import FileValue, Rule, Setting
@@ -83,7 +84,7 @@ def test_an_episode_of_throttling_is_reported_with_how_it_began_and_all_it_came_
         "nothing was left to reclaim",
     )
     assert (found.rule, found.because) == (None, "the rule is not recorded")
-    assert "  the rule is not recorded" in story_text(story_from(*EPISODE))
+    assert "  the rule is not recorded" in render(story_text(story_from(*EPISODE)))
 
 
 def planned_as(value: FileValue, rule: Rule) -> PlanLookup:
@@ -112,7 +113,7 @@ def test_a_plan_of_another_value_is_quoted_with_that_doubt(
     (found,) = story_of(Recording(WEB, EPISODE), None, planned_as(value, rule)).chapters
     assert found.rule == rule.id
     assert found.evidence[-1] == (
-        f"the plan is memory.high {plan}: by whom the value in place was set is not recorded"
+        f"the plan is memory.high {plan}: the writer of the current value is not recorded"
     )
 
 
@@ -131,7 +132,7 @@ def test_a_rule_recorded_without_its_text_has_the_one_of_its_id() -> None:
 
 def test_an_episode_without_an_end_lasts_as_long_as_events_are_seen() -> None:
     found = chapter(*EPISODE[:2], level(125, 480, high_events=900))
-    assert found.what == "throttled for 2 min, and still so when the record ends"
+    assert found.what == "throttled for 2 min, and still throttled when the records end"
     assert found.evidence[0].startswith("900 high events")
 
 
@@ -217,9 +218,9 @@ def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
     down = GuardRecord(99 * SECOND, kind="narrow", old=484 * MI, new=483 * MI, step=2, steps=4)
     first, second = story_from(*up, down).chapters
     assert first.what == (
-        "the guard widened memory.high from 481Mi to 484Mi, step 3 of 4, in 3 steps within 10 s"
+        "the guard raised memory.high from 481Mi to 484Mi, step 3 of 4, in 3 steps within 10 s"
     )
-    assert second.what == "the guard narrowed memory.high from 484Mi to 483Mi, step 2 of 4"
+    assert second.what == "the guard lowered memory.high from 484Mi to 483Mi, step 2 of 4"
 
 
 def test_the_ends_of_the_guards_way_have_names() -> None:
@@ -228,8 +229,8 @@ def test_the_ends_of_the_guards_way_have_names() -> None:
     )
     down = GuardRecord(99 * SECOND, kind="narrow", old=488 * MI, new=480 * MI, step=0, steps=4)
     first, second = story_from(up, down).chapters
-    assert first.what == "the guard widened memory.high from 480Mi to 512Mi = memory.max"
-    assert second.what == "the guard narrowed memory.high from 488Mi to 480Mi, as planned"
+    assert first.what == "the guard raised memory.high from 480Mi to 512Mi = memory.max"
+    assert second.what == "the guard lowered memory.high from 488Mi to 480Mi, as planned"
 
 
 def test_of_several_episodes_the_worst_says_which_limit_is_enough() -> None:
@@ -260,7 +261,9 @@ def test_what_a_rule_says_is_said_once() -> None:
         5 * SECOND, kind="widen", old=480 * MI, new=512 * MI, step=4, steps=4, events=80, full=660
     )
     second = GuardRecord(99 * SECOND, kind="narrow", old=488 * MI, new=480 * MI, step=0, steps=4)
-    lines = [line for line in story_text(story_from(first, second)) if "rule high/guard" in line]
+    lines = [
+        line for line in render(story_text(story_from(first, second))) if "rule high/guard" in line
+    ]
     assert [line == "  rule high/guard" for line in lines] == [False, True]
 
 
@@ -294,19 +297,17 @@ APPEARED = LifeRecord(0, "appeared", PATH)
 )
 def test_a_kill_says_whose_limit_was_reached(cgroup: str, whose: str) -> None:
     found = chapter(APPEARED, kill(oom_cgroup=cgroup))
-    assert found.what == f"killed by the kernel: java (pid 77), because {whose} was reached"
+    assert found.what == f"OOM-killed by the kernel: java (pid 77), because {whose} was reached"
 
 
 def test_a_kill_says_what_the_victim_counted_as_and_how_it_came_to_it() -> None:
     found = chapter(APPEARED, level(0, 100), level(90, 505), kill())
     assert found.evidence == (
-        "number 1 of 3 that could be killed, which counted as 140,000 pages, oom_score_adj 985",
-        "512Mi were in use of 512Mi; the process held 500Mi of anonymous memory",
+        "number 1 of 3 OOM candidates, with a score of 140,000 pages, oom_score_adj 985",
+        "512Mi were in use of 512Mi; the process had 500Mi of anonymous memory",
         "usage had grown from 100Mi to 505Mi in the 1 min 30 s before",
     )
-    assert found.remedies == (
-        "a memory limit above 512Mi, if it really needs that much, or an end to what grows",
-    )
+    assert found.remedies == ("a memory limit above 512Mi, if it needs that much, or fix the leak",)
 
 
 def test_page_cache_that_its_own_protection_kept_from_being_reclaimed_is_blamed() -> None:
@@ -324,7 +325,7 @@ def test_page_cache_that_its_own_protection_kept_from_being_reclaimed_is_blamed(
 def test_a_kill_on_the_whole_node_is_reported_with_the_node() -> None:
     node = (PressureRecord(95 * SECOND, 40 * MI, 16 * GI, 400, 100),)
     found = chapter(kill(constraint="none", usage=None, limit=None), node=node)
-    assert found.what.endswith("because the whole node was out of memory")
+    assert found.what.endswith("because the node was out of memory")
     assert found.evidence[-1] == (
         "the node had 40Mi of 16Gi available, tasks waited 40 % of the time"
     )
@@ -332,7 +333,7 @@ def test_a_kill_on_the_whole_node_is_reported_with_the_node() -> None:
 
 def test_a_kill_that_only_the_counters_tell_of_is_reported_once() -> None:
     found = chapter(level(0, 500), CountRecord(5 * SECOND, "oom_kill", 2))
-    assert found.what == "killed by the kernel: 2 processes"
+    assert found.what == "OOM-killed by the kernel: 2 processes"
     assert "report was not read" in found.evidence[0]
     both = story_from(APPEARED, kill(), CountRecord(101 * SECOND, "oom_kill", 1))
     assert [each.kind for each in both.chapters] == ["killed"]
@@ -357,10 +358,10 @@ def test_values_set_by_others_are_reported_as_such() -> None:
 
 def test_a_gap_in_the_record_is_reported() -> None:
     found = chapter(GapRecord(65 * SECOND, 5 * SECOND, "No space left on device", 12))
-    assert found.what == "nothing could be recorded for 1 min: No space left on device"
+    assert found.what == "no records could be written for 1 min: No space left on device"
     assert found.evidence == ("12 records lost, of this container or of others",)
     kept = chapter(GapRecord(65 * SECOND, 5 * SECOND, "No space left on device"))
-    assert kept.evidence == ("all of it was written afterwards",)
+    assert kept.evidence == ("the records were written afterwards",)
 
 
 @pytest.mark.parametrize("lost", [0, 12])
@@ -371,7 +372,7 @@ def test_only_what_is_lost_is_drawn_as_a_gap(lost: int) -> None:
 
 
 def test_a_record_of_nothing_says_so() -> None:
-    lines = list(story_text(story_from(level(0, 100), level(60, 100))))
+    lines = list(render(story_text(story_from(level(0, 100), level(60, 100)))))
     assert lines == [
         "shop/web-1 app · Burstable",
         "recorded 1970-01-01 00:00:00 to 00:01:00 UTC, 2 records",
@@ -390,7 +391,7 @@ def test_a_story_over_midnight_tells_the_date_with_every_time() -> None:
     story = story_from(
         LevelRecord(late, current=MI), EvictionRecord(late + 5 * SECOND, "Evicted", "")
     )
-    assert "1970-01-02 00:00:04  evicted by the kubelet" in list(story_text(story))
+    assert "1970-01-02 00:00:04  evicted by the kubelet" in list(render(story_text(story)))
 
 
 def test_data_has_times_that_scripts_can_read() -> None:

@@ -91,7 +91,7 @@ def test_a_mapping_is_the_shortest_form() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({"kind": "PodList", "items": []}, "kind: a PodList does not say what pods use"),
+        ({"kind": "PodList", "items": []}, "kind: a PodList has no usage of pods"),
         ({"shop/web": "lots"}, r"\[shop/web\]: 'lots' is not a quantity"),
         ({"shop/web": ["1Gi"]}, "expected a string, got a list – write a quantity"),
         ({"shop/web": {"c": True}}, "expected a string, got a boolean"),

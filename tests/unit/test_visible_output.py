@@ -12,8 +12,9 @@ from tests.commands import ROOT, Done, memqos, memqos_at_terminal
 from tests.fakes.apiserver import fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
-from memqos.cli.output import VisibleStream
-from memqos.draw.text.table import display_width, table
+from memqos.cli.streams import VisibleStream
+from memqos.draw.text.lines import Table, display_width
+from memqos.draw.text.render import render
 from memqos.draw.text.terminal import message_lines, visible, visible_lines
 from memqos.errors import InputError
 from memqos.host.machine import SYSTEM, read_machine
@@ -301,7 +302,8 @@ def test_what_an_exec_plugin_says_is_one_line(
 
 def test_no_row_of_a_saved_plan_is_hidden_before_apply_asks(files: Path) -> None:
     places = ("--cgroup-root", str(files / "cgroup"), "--journal", str(files / "run"))
-    code, text = memqos_at_terminal("apply", str(files / "plan.json"), *places, typed="n\n")
+    plan = str(files / "plan.json")
+    code, text = memqos_at_terminal("apply", plan, *places, "--color", "never", typed="n\n")
     assert code == 2
     assert "Write this value?" in text
     assert r"\u001b[2K" in text
@@ -351,5 +353,5 @@ def test_no_way_into_a_stream_goes_past_what_makes_it_visible() -> None:
 
 
 def test_columns_stay_in_line_whatever_a_cell_holds() -> None:
-    lines = table([["a", "1"], [NAME, "2"]])
+    lines = list(render([Table([["a", "1"], [NAME, "2"]])]))
     assert [display_width(line) for line in lines] == [display_width(lines[0])] * 2

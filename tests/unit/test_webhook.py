@@ -299,7 +299,7 @@ class TestACertificate:
                     await asyncio.to_thread(old.ask, "/healthz", None)
                 _install(TlsFiles(first.cert, second.key), used)
                 for _ in range(2):
-                    with pytest.raises(InputError, match="do not work together"):
+                    with pytest.raises(InputError, match="do not match"):
                         certificate.refresh()
                     assert (await asyncio.to_thread(new.ask, "/healthz", None))[0] == 200
                 used.key.unlink()
@@ -325,7 +325,7 @@ class TestACertificate:
         assert "no such file" in refusal(tmp_path / "none.crt", identity.key)
         junk = tmp_path / "junk.pem"
         junk.write_text("junk")
-        assert "do not work together" in refusal(identity.cert, junk)
+        assert "do not match" in refusal(identity.cert, junk)
 
 
 class TestAReload:
@@ -399,7 +399,7 @@ def test_the_command_serves_until_it_is_told_to_stop(identity: TlsFiles, tmp_pat
         assert process.stderr is not None
         line = process.stderr.readline()
         host, _, port = (
-            line.removeprefix("answering on https://").partition(": ")[0].rpartition(":")
+            line.removeprefix("listening on https://").partition(": ")[0].rpartition(":")
         )
         trust = ssl.create_default_context(cafile=str(identity.cert))
         connection = HTTPSConnection(host, int(port), context=trust, timeout=PATIENCE)

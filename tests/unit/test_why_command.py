@@ -76,7 +76,7 @@ def test_a_timeline_is_drawn() -> None:
 def test_a_pod_that_is_not_known_brings_one_to_mind() -> None:
     code, _, err = why("api-2", "-n", "shop")
     assert code == 1
-    assert "nothing is known of pod shop/api-2" in err
+    assert "no information about pod shop/api-2" in err
     assert "did you mean shop/api-1?" in err
 
 
@@ -89,7 +89,7 @@ def test_a_container_that_is_not_there_is_answered_with_those_that_are() -> None
 def test_without_records_it_is_said_who_keeps_them(tmp_path: Path) -> None:
     code, _, err = why("api-1", records=str(tmp_path / "none"))
     assert code == 1
-    assert "memqos agent keeps them" in err
+    assert "memqos agent writes them" in err
 
 
 def test_records_that_may_not_be_read_are_no_riddle(
@@ -172,9 +172,9 @@ def test_a_snapshot_tells_what_one_look_can_tell(tmp_path: Path) -> None:
     namespace, name = (tmp_path / "name").read_text().split()
     done = memqos("why", f"pod/{name}", "-n", namespace, "--snapshot", file)
     assert done.code == 0
-    assert "4,242 high events since its cgroup was made" in done.out
-    assert "10:00:00  killed by the kernel: 1 process" in done.out
-    assert "a snapshot is one look" in done.out
+    assert "4,242 high events since its cgroup was created" in done.out
+    assert "10:00:00  OOM-killed by the kernel: 1 process" in done.out
+    assert "a snapshot is one reading" in done.out
     data = memqos("why", name, "-n", namespace, "--snapshot", file, "-o", "json").data
     assert data["containers"][0]["pod"] == name
 
@@ -225,10 +225,10 @@ def test_the_rule_of_a_pod_that_an_agent_manages_is_the_agents(tmp_path: Path) -
 
 def test_a_snapshot_without_the_pod_or_for_a_timeline_is_refused(tmp_path: Path) -> None:
     file = snapshot(tmp_path)
-    assert "nothing is known of pod" in memqos("why", "nobody", "--snapshot", file).err
+    assert "no information about pod" in memqos("why", "nobody", "--snapshot", file).err
     namespace, name = (tmp_path / "name").read_text().split()
     asked = ("why", name, "-n", namespace, "--snapshot", file, "-o", "svg")
-    assert "a timeline takes two" in memqos(*asked).err
+    assert "a timeline needs two" in memqos(*asked).err
 
 
 def with_records(file: str, records: str) -> None:
@@ -264,7 +264,7 @@ def test_records_of_a_pod_that_runs_end_with_the_look_of_the_snapshot(tmp_path: 
     (container,) = memqos(*asked, "-o", "json").data["containers"]
     # What the status calls OOMKilled is the kill that is recorded.
     assert [chapter["what"] for chapter in container["chapters"]] == [
-        "killed by the kernel: java (pid 7), because the container's memory limit was reached"
+        "OOM-killed by the kernel: java (pid 7), because the container's memory limit was reached"
     ]
     assert (container["until"], container["notes"]) == ("2026-03-02T10:05:00.000Z", [])
     assert memqos(*asked, "-o", "svg").out.startswith("<svg")
@@ -278,7 +278,7 @@ def test_records_in_a_snapshot_that_make_no_sense_are_skipped(tmp_path: Path) ->
     Path(file).write_bytes(msgspec.json.encode(data))
     done = memqos("why", name, "-n", namespace, "--snapshot", file)
     assert done.code == 0
-    assert "a snapshot is one look" in done.out
+    assert "a snapshot is one reading" in done.out
 
 
 class TestAPodToWhichNothingHappened:
@@ -290,7 +290,7 @@ class TestAPodToWhichNothingHappened:
             "default/p7-node1 c0 · Burstable",
             "nothing was recorded",
             "nothing happened",
-            "note: a snapshot is one look: memqos agent records what happens in between",
+            "note: a snapshot is one reading: memqos agent records what happens over time",
         ]
         (container,) = memqos("why", "p7-node1", "c0", "--snapshot", self.NODE, "-o", "json").data[
             "containers"

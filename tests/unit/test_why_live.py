@@ -99,7 +99,7 @@ class TestWithoutARecord:
         put(server, {"name": "api", "restartCount": 3, "lastState": {"terminated": KILLED}})
         done = why()
         assert done.code == 0
-        assert "10:13:40  killed by the kernel: out of memory" in done.out
+        assert "10:13:40  OOM-killed by the kernel" in done.out
         assert "the kubelet saw it end: OOMKilled, exit code 137, after 13 min 40 s" in done.out
         assert "rule max/limit" in done.out
         assert "a memory limit above 512Mi" in done.out
@@ -111,9 +111,9 @@ class TestWithoutARecord:
         waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
         put(server, {"name": "api", "lastState": {"terminated": ended}, "state": waiting})
         done = why()
-        assert "ended by itself or by others: Error, exit code 1" in done.out
+        assert "ended by itself or by a signal: Error, exit code 1" in done.out
         assert "\x1b" not in done.out
-        assert "note: it does not run now: CrashLoopBackOff: back-off 5m0s" in done.out
+        assert "note: it is not running now: CrashLoopBackOff: back-off 5m0s" in done.out
 
     def test_one_that_did_its_work_has_no_story(self, server: FakeApiServer) -> None:
         ended = {**KILLED, "reason": "Completed", "exitCode": 0}
@@ -178,7 +178,7 @@ class TestWithoutARecord:
         done = why("-o", "json")
         assert chapters(done) == [
             ("guarded", "event GuardWidened of memqos: memory.high of api widened to 500Mi"),
-            ("killed", "killed by the kernel: out of memory"),
+            ("killed", "OOM-killed by the kernel"),
             (
                 "told",
                 "event BackOff of kubelet (7 times, last at 10:20:00): Back-off restarting failed "
@@ -204,7 +204,7 @@ class TestWithoutARecord:
         self, server: FakeApiServer
     ) -> None:
         put(server, {"name": "api"}, {"name": "proxy"})
-        both = "slowed down from here on: memory.high 96Mi of api; memory.high 48Mi of proxy"
+        both = "throttled above: memory.high 96Mi of api; memory.high 48Mi of proxy"
         happened(server, "ThrottleLimitSet", both, "10:00:05")
         happened(server, "GuardWidened", "memory.high of proxy widened to 50Mi", "10:05:00")
         happened(server, "MemoryProtected", "memory.low 64Mi of the pod", "10:00:05")
@@ -230,7 +230,7 @@ class TestWithoutARecord:
         happened(server, "GuardWidened", "memory.high of api widened", "10:12:05")
         done = why()
         assert "event GuardWidened of memqos" in done.out
-        assert "note: the cluster has no such pod any more" in done.out
+        assert "note: the pod no longer exists in the cluster" in done.out
 
     def test_one_container_is_asked_for_by_name(self, server: FakeApiServer) -> None:
         put(server, {"name": "api"}, {"name": "proxy"})
@@ -266,7 +266,7 @@ class TestBesideARecord:
         finished = {**KILLED, "finishedAt": kill["at"]}
         uid = self.uid(records)
         put(server, {"name": "api", "lastState": {"terminated": finished}}, uid=uid)
-        event_text = "slowed down from here on: memory.high 486.4Mi of api"
+        event_text = "throttled above: memory.high 486.4Mi of api"
         happened(server, "ThrottleLimitSet", event_text, "10:00:04", uid=uid)
         happened(server, "AnnotationIgnored", "wrong", "10:01:00", uid=uid)
         (after,) = why("--records", records, "-o", "json").data["containers"]
@@ -306,7 +306,7 @@ class TestBesideARecord:
         memory = {"capacity": {"memory": "16Gi"}, "allocatable": {"memory": "15Gi"}}
         info = {"nodeInfo": {"kubeletVersion": "v1.25.3"}}
         server.answers["/api/v1/nodes/node-1"] = 403, {}, b"{}"
-        assert "note: the node is not known" in why("--records", recorder.folder).err
+        assert "note: the node is unknown" in why("--records", recorder.folder).err
         del server.answers["/api/v1/nodes/node-1"]
         server.stores["nodes"].put({"metadata": {"name": "node-1"}, "status": memory | info})
         asked = ("explain", "pod/api-1", "-n", "shop", "--context", "dev", "--why", "-o", "json")
@@ -329,12 +329,12 @@ class TestBesideARecord:
         )
         recorder.flush()
         put(server, {"name": "api"})
-        front = "slowed down from here on: "
+        front = "throttled above: "
         happened(server, "ThrottleLimitSet", f"{front}memory.high 96Mi of api", "10:00:00")
         back = "memory.high of api put back to 96Mi: it was max (runtime-update)"
         happened(server, "MemoryDrifted", back, "10:00:24")
         happened(server, "ThrottleLimitSet", f"{front}memory.high 160Mi of api", "10:00:25")
-        happened(server, "MemoryContested", "memory.high of api is left at max", "10:00:26")
+        happened(server, "MemoryContested", "memory.high of api stays at max", "10:00:26")
         (story,) = why("--records", recorder.folder, "-o", "json").data["containers"]
         assert [
             (each["at"][17:19], each["what"], each["evidence"]) for each in story["chapters"]
@@ -356,7 +356,7 @@ class TestBesideARecord:
                 "memqos set memory.high: 96Mi → 160Mi",
                 ["event ThrottleLimitSet of memqos: memory.high 160Mi of api"],
             ),
-            ("26", "event MemoryContested of memqos: memory.high of api is left at max", []),
+            ("26", "event MemoryContested of memqos: memory.high of api stays at max", []),
         ]
 
     def test_an_event_that_happened_often_is_told_apart(
@@ -457,7 +457,7 @@ class TestWhomToAsk:
         monkeypatch.setattr("memqos.cli.why.RECORDS_FOLDER", "examples/records")
         done = memqos("why", "api-1", "-n", "shop")
         assert done.code == 0
-        assert "note: the cluster tells nothing" in done.err
+        assert "note: the cluster has no information" in done.err
         assert "recorded 2026-03-02" in done.out
 
     def test_unless_the_cluster_was_named(self, server: FakeApiServer) -> None:

@@ -5,50 +5,51 @@ from pathlib import Path
 
 import pytest
 from tests.vm.harness import deployment as deployments
-from tests.vm.harness import image as images
-from tests.vm.harness import tools
-from tests.vm.harness.image import Image
-from tests.vm.harness.payload import payload as make_payload
-from tests.vm.harness.topology import Suite
+from tests.vm.harness.jobs import project_payload
+
+from memqos.lab.vm import image as images
+from memqos.lab.vm import tools
+from memqos.lab.vm.image import MachineImage
+from memqos.lab.vm.topology import Suite
 
 collect_ignore = ["guest"]
 """Those tests are collected in the machine."""
 
 
 @pytest.fixture(scope="session")
-def image_of() -> Callable[[Suite], Image]:
+def image_of() -> Callable[[Suite], MachineImage]:
     """What a machine of a suite boots from; the test is skipped where there is none to be had."""
 
-    def find_image(suite: Suite) -> Image:
+    def find_image(suite: Suite) -> MachineImage:
         if obstacle := tools.obstacle_to_booting():
             pytest.skip(obstacle)
-        if ready := images.built(suite):
+        if ready := images.built_image(suite):
             return ready
-        if obstacle := tools.obstacle_to_building(images.cache()):
+        if obstacle := tools.obstacle_to_building(images.image_cache()):
             pytest.skip(obstacle)
-        return images.image(suite)
+        return images.machine_image(suite)
 
     return find_image
 
 
 @pytest.fixture(scope="session")
-def image(image_of: Callable[[Suite], Image]) -> Image:
+def image(image_of: Callable[[Suite], MachineImage]) -> MachineImage:
     return image_of("bookworm")
 
 
 @pytest.fixture(scope="session")
-def payload(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def payload(image: MachineImage, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Asks for the image too, which is to say: only where there are machines."""
-    return make_payload(tmp_path_factory.mktemp("payload"))
+    return project_payload(tmp_path_factory.mktemp("payload"))
 
 
 @pytest.fixture(scope="session")
-def deployed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def deployed(image: MachineImage, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The payload with memqos's own image and all that deploys it."""
     if obstacle := deployments.obstacle():
         pytest.skip(obstacle)
     made = deployments.deployment(tmp_path_factory.mktemp("made"))
-    return make_payload(tmp_path_factory.mktemp("payload"), made)
+    return project_payload(tmp_path_factory.mktemp("payload"), made)
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,5 +1,6 @@
 """The promises of the harness itself."""
 
+import importlib.metadata
 import subprocess
 import sys
 import threading
@@ -8,14 +9,18 @@ from pathlib import Path
 import pytest
 from tests.eventually import eventually
 from tests.overlays import pod_specs
-from tests.vm.harness import deployment, tools
-from tests.vm.harness import image as images
-from tests.vm.harness.declared import Undeclared, machines_of, shared
-from tests.vm.harness.image import PROJECT, Image
-from tests.vm.harness.initrd import initrd
+from tests.vm.harness import deployment
+from tests.vm.harness import tools as installing
+from tests.vm.harness.declared import DEFAULT, Undeclared, in_suites, machines_of, shared
+from tests.vm.harness.jobs import job_of
 from tests.vm.harness.junit import Case, cases
-from tests.vm.harness.machine import VM, Job, Outcome
-from tests.vm.harness.topology import Suite, Topology
+
+from memqos.lab.vm import image as images
+from memqos.lab.vm import tools
+from memqos.lab.vm.image import PROJECT, MachineImage
+from memqos.lab.vm.initrd import make_initrd
+from memqos.lab.vm.machine import VM, Outcome
+from memqos.lab.vm.topology import SUITES, Suite, Topology
 
 
 def module(folder: Path, text: str) -> Path:
@@ -50,6 +55,19 @@ def test_a_module_that_does_not_say_so_is_refused_by_name(
 ) -> None:
     with pytest.raises(Undeclared, match=rf"test_it\.py.*{complaint}|{complaint}.*test_it\.py"):
         machines_of(module(tmp_path, text))
+
+
+def test_other_systems_run_a_smoke_set_or_everything() -> None:
+    one, two = Path("test_one.py"), Path("test_two.py")
+    groups = [([one, two], Topology()), ([two], Topology(suite="forky"))]
+    assert in_suites(groups, [DEFAULT], ("test_one",)) == [
+        ([one, two], Topology()),
+        ([one], Topology(suite="trixie")),
+        ([one], Topology(suite="forky")),
+        ([two], Topology(suite="forky")),
+    ]
+    everywhere = in_suites(groups, SUITES, ())
+    assert everywhere[:3] == [([one, two], Topology(suite=suite)) for suite in SUITES]
 
 
 def test_modules_that_want_the_same_machine_share_one(tmp_path: Path) -> None:
@@ -137,23 +155,16 @@ def test_only_a_machine_that_failed_itself_is_tried_again(
 
 @pytest.fixture
 def without_mke2fs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "program", lambda name: None if name == "mke2fs" else name)
+    monkeypatch.setattr(tools, "find_program", lambda name: None if name == "mke2fs" else name)
+
+
+COMMAND = "as root run: apt-get install --no-install-recommends e2fsprogs"
 
 
 @pytest.mark.usefixtures("without_mke2fs")
-@pytest.mark.parametrize(
-    ("user", "advice"),
-    [
-        (0, "get them with: make vm-tools"),
-        (1000, "only root may install packages. As root run: make vm-tools"),
-    ],
-)
-def test_missing_tools_are_named_with_the_command_that_gets_them(
-    user: int, advice: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: user)
-    assert tools.missing() == ["e2fsprogs"]
-    assert tools.obstacle_to_booting() == (f"the virtual machines need e2fsprogs; {advice}")
+def test_missing_tools_are_named_with_the_command_that_gets_them() -> None:
+    assert tools.missing_packages() == ["e2fsprogs"]
+    assert tools.obstacle_to_booting() == f"virtual machines need e2fsprogs – {COMMAND}"
 
 
 @pytest.mark.usefixtures("without_mke2fs")
@@ -161,10 +172,8 @@ def test_who_may_not_install_them_is_told_who_may(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert tools.install() == 1
-    assert capsys.readouterr().err == (
-        "missing: e2fsprogs\n  next: only root may install packages. As root run: make vm-tools\n"
-    )
+    assert installing.install() == 1
+    assert capsys.readouterr().err == f"missing: e2fsprogs\n  next: {COMMAND}\n"
 
 
 def test_who_may_not_build_the_image_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,12 +181,21 @@ def test_who_may_not_build_the_image_is_told_who_may(monkeypatch: pytest.MonkeyP
     obstacle = tools.obstacle_to_building(Path("/home/me/.cache/memqos-vm"))
     assert obstacle is not None
     assert obstacle.endswith(
-        "As root run, once: make test MEMQOS_VM_CACHE=/home/me/.cache/memqos-vm"
+        "as root run, once: MEMQOS_VM_CACHE=/home/me/.cache/memqos-vm memqos lab run throttling"
     )
 
 
+def test_outside_a_source_tree_the_guest_gets_the_versions_that_run_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "PROJECT", tmp_path)
+    pins = images.guest_requirements().splitlines()
+    assert f"msgspec=={importlib.metadata.version('msgspec')}" in pins
+    assert not any(pin.startswith("pytest") for pin in pins)
+
+
 def test_the_guest_gets_the_pinned_packages_that_tests_need_and_no_more() -> None:
-    pins = images.requirements().splitlines()
+    pins = images.guest_requirements().splitlines()
     names = {pin.partition("==")[0] for pin in pins if "==" in pin}
     assert {"msgspec", "click", "pyyaml", "pytest"} <= names
     assert "mypy" not in names
@@ -187,7 +205,7 @@ def test_the_guest_gets_the_pinned_packages_that_tests_need_and_no_more() -> Non
 def test_kernel_modules_load_after_those_they_need(tmp_path: Path) -> None:
     for name, needs in {"disk": "ring,bus-lib", "ring": "", "bus-lib": "ring"}.items():
         (tmp_path / f"{name}.ko").write_bytes(b"\0depends=%s\0" % needs.encode())
-    archive = initrd(
+    archive = make_initrd(
         busybox=tmp_path / "ring.ko",
         init=tmp_path / "ring.ko",
         kernel_modules=tmp_path,
@@ -216,7 +234,7 @@ def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
 def test_two_who_ask_for_the_image_at_once_get_the_same_one(
     builds: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    got: list[Image] = []
+    got: list[MachineImage] = []
     asking: list[None] = []
     build = images._build
 
@@ -226,7 +244,7 @@ def test_two_who_ask_for_the_image_at_once_get_the_same_one(
 
     def ask() -> None:
         asking.append(None)
-        got.append(images.image())
+        got.append(images.machine_image())
 
     monkeypatch.setattr(images, "_build", build_when_both_ask)
     askers = [threading.Thread(target=ask) for _ in range(2)]
@@ -249,19 +267,19 @@ def test_a_build_that_fails_leaves_nothing_that_passes_for_an_image(
     with monkeypatch.context() as broken:
         broken.setattr(images, "_build", fail)
         with pytest.raises(RuntimeError):
-            images.image()
-    assert images.built() is None
-    assert images.image() == images.built()
+            images.machine_image()
+    assert images.built_image() is None
+    assert images.machine_image() == images.built_image()
 
 
 def test_images_of_old_recipes_and_killed_builds_are_removed(builds: list[Path]) -> None:
     old = [f"old-{each}" for each in range(images.KEPT_IMAGES)]
     for name in (*old, "building-killed"):
-        (images.cache() / name / "image").mkdir(parents=True)
-    images.image()
-    left = [path for path in images.cache().iterdir() if path.is_dir()]
+        (images.image_cache() / name / "image").mkdir(parents=True)
+    images.machine_image()
+    left = [path for path in images.image_cache().iterdir() if path.is_dir()]
     assert len(left) == images.KEPT_IMAGES
-    assert images.cache() / "building-killed" not in left
+    assert images.image_cache() / "building-killed" not in left
 
 
 ENDLESS = Topology(
@@ -271,9 +289,9 @@ ENDLESS = Topology(
 
 
 def test_a_machine_that_takes_too_long_is_ended(
-    image: Image, payload: Path, tmp_path: Path
+    image: MachineImage, payload: Path, tmp_path: Path
 ) -> None:
-    with VM(Job(("tests/vm/guest",), ENDLESS, image, payload), tmp_path) as machine:
+    with VM(job_of(("tests/vm/guest",), ENDLESS, image, payload), tmp_path) as machine:
         eventually("it runs", lambda: emulators(tmp_path))
         outcome = machine.outcome()
         assert not emulators(tmp_path)
@@ -283,25 +301,26 @@ def test_a_machine_that_takes_too_long_is_ended(
 
 
 def test_a_machine_ends_with_the_block_that_it_lives_in(
-    image: Image, payload: Path, tmp_path: Path
+    image: MachineImage, payload: Path, tmp_path: Path
 ) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
-        VM(Job(("tests/vm/guest",), Topology(), image, payload), tmp_path),
+        VM(job_of(("tests/vm/guest",), Topology(), image, payload), tmp_path),
     ):
         raise KeyboardInterrupt
     assert not emulators(tmp_path)
 
 
 def test_a_machine_does_not_outlive_tests_that_are_killed(
-    image: Image, payload: Path, tmp_path: Path
+    image: MachineImage, payload: Path, tmp_path: Path
 ) -> None:
     script = f"""
 from pathlib import PosixPath
-from tests.vm.harness.image import Image
-from tests.vm.harness.machine import VM, Job
-from tests.vm.harness.topology import Suite, Topology
-with VM(Job(("tests/vm/guest",), Topology(), {image!r}, {payload!r}), {tmp_path!r}) as machine:
+from memqos.lab.vm.image import MachineImage
+from memqos.lab.vm.machine import VM
+from memqos.lab.vm.topology import Topology
+from tests.vm.harness.jobs import job_of
+with VM(job_of(("tests/vm/guest",), Topology(), {image!r}, {payload!r}), {tmp_path!r}) as machine:
     print("started", flush=True)
     machine.outcome()
 """

@@ -1,19 +1,15 @@
 """What an agent sees and does, turned into records of the containers it happens to."""
 
 import os
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
 from memqos.agent.core.guard import GuardDecision
 from memqos.agent.core.node_guard import GuardMove
-from memqos.agent.core.node_intent import NodeIntent
-from memqos.errors import InputError, MemqosError
-from memqos.host.kmsg import KernelLog
+from memqos.errors import InputError
 from memqos.host.record_files import RecordWriter
-from memqos.kernel.oom_report import OomReader, OomReport
 from memqos.kube.pod import Pod, ResourceList, ResourceRequirements
 from memqos.kube.resources import MEMORY, memory_in
 from memqos.kube.resources_in_use import with_resources_in_use
@@ -22,9 +18,11 @@ from memqos.plan.changes import Change, as_stored
 from memqos.plan.setting import Setting
 from memqos.record.format import (
     NODE_SUBJECT,
+    CountRecord,
     EvictionRecord,
     FlightRecord,
     GuardRecord,
+    KillRecord,
     LifeRecord,
     PressureRecord,
     ResizeRecord,
@@ -39,7 +37,6 @@ from memqos.record.readings import (
     ReadingHistory,
     RecordingRate,
     final_records,
-    kill_record,
     reading_of,
     records_since,
 )
@@ -152,22 +149,23 @@ class FlightRecorder:
         """Somebody else has written a value."""
         self._note(path, WriteRecord(at, file, expected, found, by=truncate_text(by)))
 
-    def record_kill(
-        self,
-        report: OomReport,
-        at: int,
-        machine: int,
-        page_size: int,
-        otherwise: Callable[[str], Subject | None] = lambda path: None,
-    ) -> Subject:
+    def record_kill(self, path: str, kill: KillRecord, otherwise: Subject | None = None) -> Subject:
         """The kernel has killed; who it is recorded of: the container, or the node if it is none's.
 
-        `otherwise` is asked about cgroups that were never looked at.
+        `otherwise` is the container of a cgroup that was never looked at.
         """
-        path = report.task_cgroup or ""
-        who = self._owner(path) or self._former_owner(path) or otherwise(path) or NODE_SUBJECT
-        self.writer.add(who, kill_record(report, at, machine, page_size))
+        who = self._owner(path) or self._former_owner(path) or otherwise or NODE_SUBJECT
+        self.writer.add(who, kill)
         return who
+
+    def record_kill_count(self, path: str, count: int, at: int) -> None:
+        """The kernel has counted kills in a container whose own counter is gone with its cgroup."""
+        self._note(path, CountRecord(at, "oom_kill", count))
+
+    def last_reading(self, path: str) -> MemoryReading | None:
+        """A container as it was last looked at."""
+        history = self._histories.get(path)
+        return None if history is None else history.last
 
     def record_pods(self, pods: Collection[Pod], at: int) -> None:
         """The pods of the node, as the source has them now: who was evicted, and who resized."""
@@ -262,74 +260,3 @@ def guard_record(decision: GuardDecision, old: int | None, steps: int, at: int) 
 def _memory(amounts: ResourceList | None) -> int | None:
     found = amounts_of(amounts, "resources")
     return memory_in(found) if MEMORY in found else None
-
-
-SubjectLookup = Callable[[str], Subject | None]
-"""The container that a cgroup is planned for."""
-
-
-class OomKillReader:
-    """Kills as the kernel reports them. Times are milliseconds since 1970."""
-
-    def __init__(self, log: KernelLog | None, flight_recorder: FlightRecorder | None) -> None:
-        self.count = 0
-        """Processes killed since the start."""
-        self.log = log
-        self._flight_recorder = flight_recorder
-        self._reports = OomReader()
-
-    def read_log(self, memory: Mapping[str, int], at: int, whose: SubjectLookup) -> None:
-        """Read on. A report is over when nothing more is logged."""
-        is_logged = False
-        try:
-            for record in () if self.log is None else self.log.records():
-                is_logged = True
-                for report in self._reports.feed(record):
-                    self._record_kill(report, memory, at, whose)
-        except MemqosError:
-            self.log = None
-        if not is_logged:
-            self.flush(memory, at, whose)
-
-    def flush(self, memory: Mapping[str, int], at: int, whose: SubjectLookup) -> None:
-        """What was logged of the last report is all there is to it."""
-        for report in self._reports.flush():
-            self._record_kill(report, memory, at, whose)
-
-    def close(self) -> None:
-        if self.log is not None:
-            self.log.close()
-
-    def _record_kill(
-        self, report: OomReport, memory: Mapping[str, int], at: int, whose: SubjectLookup
-    ) -> None:
-        self.count += len(report.victims)
-        if self._flight_recorder is None:
-            return
-        # printk stamps records with local_clock(), which starts at boot and stops in suspend as
-        # CLOCK_MONOTONIC does.
-        started = at - time.monotonic_ns() // 1_000_000
-        machine = memory.get("MemTotal", 0) + memory.get("SwapTotal", 0)
-        page_size = os.sysconf("SC_PAGE_SIZE")
-        self._flight_recorder.record_kill(
-            report, started + report.at // 1000, machine, page_size, whose
-        )
-
-
-def find_subject(node_intent: NodeIntent, path: str) -> Subject | None:
-    """The container that a cgroup below a pod's belongs to, whether or not it is still there.
-
-    One that dies as soon as it has started is known by nothing else. Where not even its name is
-    planned, as no source has it yet, it can only be the one container of its pod.
-    """
-    pod = path
-    while pod and pod not in node_intent.by_path:
-        pod = pod.rpartition("/")[0]
-    intent = node_intent.by_path.get(pod)
-    if intent is None:
-        return None
-    containers = [cgroup for cgroup in intent.cgroups if cgroup.container]
-    found = [each for each in containers if f"{path}/".startswith(f"{each.path}/")]
-    if not found and len(containers) == 1:
-        found = containers
-    return subject_of(intent.pod, found[0].container or "") if found else None

@@ -287,6 +287,12 @@ def _sampler_families(sampler: SamplerView | None, cgroups: LabelledCgroups) -> 
         )
         yield _single(names.GUARD_EXCLUDED, guard.excluded)
     yield _single(names.KILLS, sampler.kills)
+    # A counter that starts at 1 has no increase: those without a kill start at 0.
+    kills = {label_text: 0 for label_text, cgroup in cgroups if cgroup.container} | {
+        _labels(f"{namespace}/{pod}", container): count
+        for (namespace, pod, container), count in sampler.kills_by_container.items()
+    }
+    yield _family(names.CONTAINER_KILLS, [MetricSample(*each) for each in kills.items()])
     if sampler.recorder is not None:
         yield _single(names.RECORDING, int(sampler.recorder.is_recording))
         yield _single(names.RECORDS_LOST, sampler.recorder.lost)

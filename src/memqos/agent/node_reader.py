@@ -15,7 +15,8 @@ from memqos.agent.core.report import LogSeverity
 from memqos.agent.events import Announcer, announcer_of
 from memqos.agent.pod_source import agent_pod_source, list_containers
 from memqos.agent.settings_source import KUBELET_CGROUP, SettingsSource
-from memqos.converge.pod_sources import ContainersByRuntime, PodSource
+from memqos.converge.pod_sources import PodSource
+from memqos.converge.runtime_labels import ContainersByRuntime
 from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.file_version import FileVersion, file_version
 from memqos.host.machine import SYSTEM, Roots

@@ -5,7 +5,7 @@ No other memqos may write meanwhile: the journal and this agent each have a lock
 
 import os
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 _TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped may still take effect, and others wait."""
 _INSTANCE: Final = "agent.lock"
-_RUNTIME_WAITS: Final = 0.1
-"""Seconds a runtime may have to wait for the journal: it creates no other container meanwhile."""
 COMPACT_AFTER: Final = 5000
 """Records after which the journal is compacted: entries of removed cgroups go."""
 
@@ -203,7 +201,7 @@ class NodeWriter:
         """These cgroups, by path, are never made, but for those that are still expected."""
         journal = self._journal
         if journal is not None:
-            journal.discard_new(is_expected, _RUNTIME_WAITS)
+            journal.discard_new(is_expected)
 
     def _record_for_runtime(
         self, container: ContainerValues, files: Sequence[tuple[str, int, str, str]]
@@ -212,7 +210,7 @@ class NodeWriter:
             return
         journal, found = self._journal, container_of(container.path)
         if journal is None or found is None:
-            raise JournalError(f"{container.path}: there is no journal to restore it by")
+            raise JournalError(f"{container.path}: there is no journal to restore it from")
         stored = {file: container.kubelet.get(file) for file in MEMORY_FILES}
         owner_state = OwnerState("runtime", found.container_id, {**stored, MEMS: None})
         places = {(path, identity) for path, identity, _, _ in files}
@@ -236,8 +234,7 @@ class NodeWriter:
                     )
                     for path, identity, file, prior in files
                 ],
-            ],
-            _RUNTIME_WAITS,
+            ]
         )
 
     def bind_creations(self) -> None:
@@ -304,12 +301,21 @@ class NodeWriter:
             self.journal_fault = None
         self._journal.failure = None
 
-    def drop_kubelet_entries(self, managed: Container[tuple[str, str]]) -> None:
-        """Restore nothing any more in files, by path and name, that the kubelet writes itself."""
+    def settle_kubelet_entries(self, values: Mapping[tuple[str, str], str | None]) -> None:
+        """The kubelet has confirmed the files above pods that it keeps, by path and name.
+
+        A value is settled once it is the kubelet's, or not memqos's any more. Until the kubelet
+        has written, another one may still be there.
+        """
         journal = self._journal
         if journal is None:
             return
-        journal.discard_entries(managed)
+
+        def is_settled(entry: UndoEntry) -> bool:
+            found = self.fs.read(entry.path, entry.file)
+            return found not in entry.ours or found == values[entry.key[:2]]
+
+        journal.settle_kubelet_entries(values, is_settled)
         journal.close()
 
     def count_leftover_values(self) -> int:
@@ -319,7 +325,7 @@ class NodeWriter:
         except MemqosError:
             return 0
         found = check_undo_entries(reading.undo_entries.values(), self.fs, self._reserved)
-        return sum(each.state in ("ours", "refused") for each in found)
+        return sum(each.state in ("ours", "unconfirmed", "refused") for each in found)
 
     def note_journal_failure(self, why: str | None, report: Report) -> None:
         """Report that outcomes are missing in the journal, if they are."""

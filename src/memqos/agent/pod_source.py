@@ -10,12 +10,11 @@ from memqos.agent.pods_api_watch import WatchedPodsApi
 from memqos.converge.pod_sources import (
     PODS_API_SOCKET,
     CachedFilePods,
-    ContainersByRuntime,
     KubeletPods,
-    LabelledPods,
     PodSource,
 )
 from memqos.converge.running_kubelet import Submit, run_at_once
+from memqos.converge.runtime_labels import ContainersByRuntime, LabelledPods
 from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
 from memqos.host.owner_discovery import discover_owners
@@ -116,7 +115,7 @@ class AutomaticPods(PodSource):
         except Unreachable as error:
             if self._fault is None:
                 raise
-            what = f"{error.what}, and there is no API server to ask instead: {self._fault.what}"
+            what = f"{error.what}, and there is no API server to use instead: {self._fault.what}"
             raise Unreachable(what, hint=error.hint) from None
 
     def describe(self) -> str:

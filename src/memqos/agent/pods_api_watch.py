@@ -38,6 +38,10 @@ class PodsApiTimings(msgspec.Struct, frozen=True, kw_only=True):
     """A watch that ended sooner counts as a failure, and is followed by a longer pause."""
     silent: float = 60.0
     """How long no watch may be open before the pods count as stale."""
+    unlisted: float = 60.0
+    """How long a pod stays known that is missing in a new list. A kubelet of 1.36, where the gate
+    is alpha, lists static pods alone until it has reached the API server; from 1.37 on it refuses
+    to list until then."""
     slowness: float = 1.0
     """A factor for all pauses."""
 
@@ -49,8 +53,9 @@ class WatchedPodsApi(PodSource):
     """The pods of a kubelet, kept as its watch says by a thread.
 
     A new watch begins with all pods, and the copy is replaced once these are complete: a watch that
-    the kubelet cuts off, as it does with one that is 100 events behind, takes no pod away. Without
-    a watch the last copy stays. `on_change` is called from the thread.
+    the kubelet cuts off, as it does with one that is 100 events behind, takes no pod away. A pod
+    that is missing in a new list is removed by a later list that lacks it, too, or by an event.
+    Without a watch the last copy stays. `on_change` is called from the thread.
     """
 
     def __init__(
@@ -65,6 +70,8 @@ class WatchedPodsApi(PodSource):
         self._timings = timings
         self._pods: dict[str, Pod] = {}
         """By UID."""
+        self._unlisted: dict[str, float] = {}
+        """UIDs of the copy that are not in the last list, and since when."""
         self._turn = Condition()
         """Locked while the copy changes, and notified when it has."""
         self._stopped = Event()
@@ -74,6 +81,7 @@ class WatchedPodsApi(PodSource):
         self._is_starting = False
         self._is_synced = False
         self._patient_until = 0.0
+        self._renew_at = 0.0
         self._failures = 0
         self._thread = Thread(target=self._run, name="watch PodsAPI", daemon=True)
 
@@ -100,7 +108,7 @@ class WatchedPodsApi(PodSource):
                 raise self._fault
         raise Unreachable(
             f"{self.socket}: no list of pods within {self._timings.answer:g} s",
-            hint="look at the kubelet's log",
+            hint="check the kubelet's log",
         )
 
     def wait(self) -> None:
@@ -157,16 +165,16 @@ class WatchedPodsApi(PodSource):
         from memqos.host.pods_api import PodsApiClient, PodsNotReady
 
         client = self._client = PodsApiClient(self.socket, self._timings.answer)
-        renew_at = time.monotonic() + random.uniform(*self._timings.renewal)
+        self._renew_at = time.monotonic() + random.uniform(*self._timings.renewal)
         self._patient_until = 0.0
         try:
-            self._follow(client.watch_pods(self._patience), renew_at)
+            self._follow(client.watch_pods(self._patience))
         except PodsNotReady as error:
             self._is_starting = True
             return error
         except MemqosError as error:
             self._is_starting = False
-            return None if time.monotonic() >= renew_at else error
+            return None if time.monotonic() >= self._renew_at else error
         except Exception as error:
             # A thread that dies of an unforeseen error would leave a copy that only looks current.
             return Unreachable(f"{self.socket}: {type(error).__name__} in the watch of pods")
@@ -180,13 +188,13 @@ class WatchedPodsApi(PodSource):
             return self._timings.answer
         return self._patient_until - time.monotonic()
 
-    def _follow(self, events: "Iterator[PodWatchEvent]", renew_at: float) -> None:
+    def _follow(self, events: "Iterator[PodWatchEvent]") -> None:
         first: dict[str, Pod] = {}
         size = 0
         for event in events:
             if event.type == "synced":
                 self._replace(first)
-                self._patient_until = renew_at
+                self._patient_until = self._renew_at
                 break
             size += event.size
             if size > _COPY_BYTES:
@@ -197,7 +205,14 @@ class WatchedPodsApi(PodSource):
                 self._change(event)
 
     def _replace(self, pods: dict[str, Pod]) -> None:
+        now, confirmation = time.monotonic(), self._timings.unlisted
         with self._turn:
+            missing = self._pods.keys() - pods.keys()
+            since = {uid: self._unlisted.get(uid, now) for uid in missing}
+            self._unlisted = {uid: at for uid, at in since.items() if now - at < confirmation}
+            if self._unlisted:
+                self._renew_at = min(self._renew_at, now + confirmation)
+            pods = {uid: self._pods[uid] for uid in self._unlisted} | pods
             is_changed = not self._is_synced or pods != self._pods
             self._pods = pods
             self._is_synced = True
@@ -210,6 +225,7 @@ class WatchedPodsApi(PodSource):
         with self._turn:
             before = self._pods.get(uid)
             _apply(self._pods, event)
+            self._unlisted.pop(uid, None)
             self._record_answer()
             is_changed = self._pods.get(uid) != before
         self._notify(is_changed)

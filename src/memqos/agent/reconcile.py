@@ -18,6 +18,7 @@ from memqos.agent.pod_source import PodsPending
 from memqos.agent.settings_source import KUBELET_PENDING
 from memqos.errors import MemqosError
 from memqos.kube.pod import Pod
+from memqos.plan.levels import files_kept_by
 
 
 class MonotonicClock(Protocol):
@@ -37,7 +38,8 @@ def build_reconciler(
     if reader.configuration.mode == "observe" and (values := writer.count_leftover_values()):
         core.report.log(
             "warning",
-            "values of memqos are in place here: memqos rollback gives them back",
+            "values written by memqos are in place here: memqos rollback restores the previous "
+            "ones",
             values=values,
         )
     return core
@@ -92,7 +94,7 @@ def run_pass(
         is_fresh = is_resolved and settings_source.is_fresh
         core.confirm(now, answered=is_fresh)
         is_confirmed = is_fresh and core.drift.unconfirmed_since is None
-        _drop_kubelet_entries(core, writer, now, answered=is_confirmed)
+        _settle_kubelet_entries(core, writer, now, answered=is_confirmed)
     if pods is not None:
         core.accept_pods(pods, now)
     if core.bindings is not None:
@@ -134,15 +136,23 @@ def _fetch_pods(core: Reconciler, reader: NodeReader) -> tuple[list[Pod] | None,
     return pods, not faults
 
 
-def _drop_kubelet_entries(
+def _settle_kubelet_entries(
     core: Reconciler, writer: NodeWriter, now: float, *, answered: bool
 ) -> None:
-    """Drop undo entries of files that the kubelet writes itself, once it has said that it does."""
-    managed = core.node_intent.kubelet_managed
-    if answered:
-        writer.drop_kubelet_entries(managed)
-    elif any(key[:2] in managed for key in writer.undo_entries):
-        core.request_confirmation(now)
+    """Drop undo entries of files that the kubelet writes itself, once it has said that it does.
+
+    What was written in its place, by an earlier agent perhaps, is to be restored where it does not.
+    """
+    intent, node_settings = core.node_intent, core.planner.node_settings
+    if not answered:
+        if any(
+            entry.is_unconfirmed or entry.key[:2] in intent.kubelet_managed
+            for entry in writer.undo_entries.values()
+        ):
+            core.request_confirmation(now)
+    elif node_settings.kubelet is not None and node_settings.doubt is None:
+        files = files_kept_by(node_settings.kubelet, core.planner.names)
+        writer.settle_kubelet_entries({place: intent.managed_value(place) for place in files})
 
 
 def _restore(core: Reconciler, writer: NodeWriter, clock: MonotonicClock, *, is_full: bool) -> None:

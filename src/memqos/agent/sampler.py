@@ -9,7 +9,6 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -18,7 +17,8 @@ from memqos.agent.core.guard import GuardStep, GuardTuning
 from memqos.agent.core.node_guard import GuardMove, NodeGuard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.core.report import Report
-from memqos.agent.flight_recorder import FlightRecorder, OomKillReader, find_subject
+from memqos.agent.flight_recorder import FlightRecorder
+from memqos.agent.oom_kills import OomKills
 from memqos.agent.state import GuardView, RecorderView, SamplerView
 from memqos.agent.watches import EVENTS_FILE, EventWatches
 from memqos.errors import MemqosError
@@ -93,7 +93,7 @@ class Sampler:
         self._proc = proc
         self._clock = RecordClock() if recorder is None else recorder.clock
         self._flight_recorder = None if recorder is None else FlightRecorder(recorder)
-        self.oom_kills = OomKillReader(log, self._flight_recorder)
+        self.oom_kills = OomKills(log, self._flight_recorder)
         self._recorded_pods: object = None
         self._disk_fault: str | None = None
         self._last_looks: dict[str, _LastLook] = {}
@@ -115,6 +115,7 @@ class Sampler:
         guard, recorder = self.guard, self.recorder
         return SamplerView(
             kills=self.oom_kills.count,
+            kills_by_container=dict(self.oom_kills.by_container),
             guard=None
             if guard is None
             else GuardView(guard.widened, dict(self.guard_moves), len(guard.excluded)),
@@ -144,10 +145,22 @@ class Sampler:
             places.add(place)
             if is_changed:
                 self._sample_container(core, pod_object, pod, cgroup, place, moment, swap_free)
+        self._count_kills(core, places, moment)
         self._forget(containers, places)
         self._report_unwatched(core)
         self._record(core, memory, containers, moment)
         self._last = moment
+
+    def _count_kills(self, core: Reconciler, places: set[str], moment: _Moment) -> None:
+        """By the counters of pods, where the kernel's log cannot be read."""
+        for path in tuple(core.observed.pods) if self.oom_kills.log is None else ():
+            intent, identity = core.node_intent.by_path.get(path), core.observed.by_path[path]
+            places.add(path)
+            if intent is None or self._event_watches.is_quiet(path, identity.identity):
+                continue
+            self._event_watches.watch(path, identity.identity)
+            self.oom_kills.note_pod_events(intent, self._read_events, moment.at, core.report)
+        self.oom_kills.keep_only(core.observed.by_path.keys(), core.source_pods)
 
     def _needs_sample(self, path: str, place: str, core: Reconciler, now: float) -> bool | None:
         """Whether a container is to be looked at fully; None where it was removed."""
@@ -224,7 +237,8 @@ class Sampler:
         unheard, self._watch_failure = self._watch_failure, self._event_watches.failure
         if self._watch_failure not in (None, unheard):
             core.report.log(
-                "warning", f"events of containers have to be read: {self._watch_failure}"
+                "warning",
+                f"events of containers are polled instead of watched: {self._watch_failure}",
             )
 
     def close(self) -> None:
@@ -232,7 +246,7 @@ class Sampler:
         if self._is_closed:
             return
         self._is_closed = True
-        self.oom_kills.flush(self._read_meminfo(), int(self._clock() * 1000), lambda path: None)
+        self.oom_kills.flush(self._read_meminfo(), int(self._clock() * 1000))
         self.oom_kills.close()
         if self.recorder is not None:
             self._writer.submit(self.recorder.flush)
@@ -269,9 +283,9 @@ class Sampler:
             self._flight_recorder.record_guard_move(move, self.guard.tuning.steps, at)
         core.report.log(
             "warning" if kind == "widen" else "info",
-            "the guard widens memory.high: it cannot progress"
+            "the guard raises memory.high: the container makes no progress"
             if kind == "widen"
-            else "the guard narrows memory.high: the pressure is gone",
+            else "the guard lowers memory.high: the pressure is over",
             pod=cgroup.pod or "",
             container=cgroup.container or "",
             planned=move.planned,
@@ -284,7 +298,7 @@ class Sampler:
     ) -> None:
         at = moment.at
         written, drifts = core.report.take_values()
-        self.oom_kills.read_log(memory, at, partial(find_subject, core.node_intent))
+        self.oom_kills.read_log(memory, at, core.node_intent, core.report)
         if self._flight_recorder is None or self.recorder is None:
             return
         # By time; records of one moment in the order of cause and effect.
@@ -318,9 +332,9 @@ class Sampler:
         fault, before = self.recorder.fault, self._disk_fault
         self._disk_fault = fault
         if fault is not None and before is None:
-            report.log("warning", "nothing is recorded: the disk does not take it", why=fault)
+            report.log("warning", "records cannot be written: is the disk full?", why=fault)
         elif fault is None and before is not None:
-            report.log("info", "recording goes on", lost=self.recorder.lost)
+            report.log("info", "records are written again", lost=self.recorder.lost)
 
     def _flush(self, recorder: RecordWriter, now: float, live: list[Subject]) -> None:
         recorder.flush()

@@ -35,7 +35,7 @@ KUBELET_CGROUP: Final = "/system.slice/kubelet.service"
 _FIRST_DOUBT: Final = 2.0
 _LAST_DOUBT: Final = 60.0
 """Seconds until all sources are read again while something is in doubt, doubling."""
-KUBELET_PENDING: Final = "the running kubelet is asked what it is, and has not answered yet"
+KUBELET_PENDING: Final = "the running kubelet has not reported its version and configuration yet"
 """The doubt until a kubelet's first reply: other sources may say something else."""
 
 
@@ -132,8 +132,8 @@ class SettingsSource:
             notes.append(
                 (
                     "warning",
-                    f"{node_settings.enablement}: nothing is protected and nothing throttled; "
-                    "gates in the configuration turns it on",
+                    f"{node_settings.enablement}: nothing is protected or throttled; set gates "
+                    f"in the configuration to turn it on",
                 )
             )
         return notes
@@ -218,7 +218,7 @@ class SettingsSource:
             if node is None and not is_unsupported:
                 raise
             if node is not None:
-                self._notes.append(("warning", f"what the Node says is left aside: {error}"))
+                self._notes.append(("warning", f"the Node object is ignored: {error}"))
             node = None
             if is_unsupported:
                 # A version that memqos does not support, or a gate that the guessed release lacks:
@@ -255,7 +255,7 @@ class SettingsSource:
         """Note once why a source gives no answer."""
         for each in facts.complaints:
             if each not in self._complaints:
-                what = f"the kubelet does not tell its configuration or its version: {each}"
+                what = f"the kubelet does not report its configuration or version: {each}"
                 self._notes.append(("info", what))
         self._complaints = facts.complaints
 
@@ -280,9 +280,9 @@ def _unknown_kubelet_doubt(
     if kubelet is None or not kubelet.writes_levels:
         return None
     return (
-        f"{config.name} has MemoryQoS on, and no kubelet is known to run with it: one that does "
-        "keeps protection above pods itself – name a source that tells its version, or where no "
-        "kubelet runs, state gates instead"
+        f"{config.name} has MemoryQoS on, and no kubelet is known to run with it: such a kubelet "
+        f"sets protection above pods itself – name a source that has its version, or if no "
+        f"kubelet runs, set gates instead"
     )
 
 

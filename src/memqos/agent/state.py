@@ -39,6 +39,8 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     failing_since: float = 0.0
     journal_fault: str | None = None
     """Why the journal lacks what was done last."""
+    converged_since: float | None = None
+    """Since when nothing is to be written; None while something is."""
 
     def with_failure(self, why: str, now: float) -> "AgentStatus":
         """The same after a pass that failed."""
@@ -68,6 +70,8 @@ class SamplerView(msgspec.Struct, frozen=True, kw_only=True):
 
     kills: int
     """Processes that the kernel has killed for want of memory."""
+    kills_by_container: Mapping[tuple[str, str, str], int] = {}
+    """The same by namespace, pod and container."""
     guard: GuardView | None
     recorder: RecorderView | None
 
@@ -79,9 +83,10 @@ class EventCounts(NamedTuple):
     dropped: int
 
 
-NriAnswer = Literal["set", "unchanged", "unknown", "observed", "withheld", "failed"]
+NriAnswer = Literal["set", "unchanged", "unknown", "observed", "withheld", "failed", "late"]
 """What became of a container that is created or resized: values were set, none differ, the pod is
-not known yet, memqos only observes it, another plugin sets the same values, or an error."""
+not known yet, memqos only observes it, another plugin sets the same values, an error, or the values
+were not in the journal in time."""
 
 
 class NriView(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +113,8 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     """Where the pods come from now."""
     counters: Mapping[str, CgroupCounters] = {}
     """Path of a cgroup → what the kernel counted."""
+    counters_at: float = 0.0
+    """When that was read, by the agent's clock."""
     sampler: SamplerView | None = None
     events: EventCounts | None = None
     """None where no events are posted."""
@@ -121,7 +128,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
         resyncs = 2 * self.node.configuration.resync
         # Mode observe has nothing to do between two resyncs.
         if age > STUCK_AFTER + (0 if self.node.polls else resyncs):
-            return f"no pass has ended well for {age:.0f} s" + (
+            return f"no reconcile has succeeded for {age:.0f} s" + (
                 f": {status.failing}" if status.failing else ""
             )
         failing = now - status.failing_since
@@ -137,10 +144,12 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
         if status.failing is not None:
             return status.failing
         if not status.is_complete:
-            return "not all of the node and its pods has been read yet; the log names what fails"
+            return (
+                "the node and its pods have not been read completely yet; the log shows the errors"
+            )
         unconfirmed = self.node.unconfirmed_since
         if unconfirmed is not None and status.passed_at - unconfirmed > STUCK_AFTER:
-            return "protection above pods waits for the kubelet to tell its configuration"
+            return "protection above pods waits for the kubelet's configuration"
         return status.journal_fault
 
 
@@ -156,6 +165,7 @@ def agent_state(view: AgentView, now: float) -> dict[str, Any]:
         "factor": settings.factor,
         "placement": settings.placement,
         "converged": not node.pending,
+        "convergedFor": _age(view.status.converged_since, now),
         "failing": view.status.failing,
         "configurationRefused": view.status.reload_fault,
         "doubt": node.node_settings.doubt,
@@ -164,6 +174,10 @@ def agent_state(view: AgentView, now: float) -> dict[str, Any]:
         "podSource": view.pod_source,
         "numa": _numa(node),
         "nri": _nri(view.nri),
+        "guard": {}
+        if view.sampler is None or view.sampler.guard is None
+        else dict(view.sampler.guard.widened),
+        "usage": _usage(view, now),
         "levels": [_cgroup(node, each) for each in node.parents],
         "reserved": [_cgroup(node, each) for each in node.reserved],
         "pods": [_pod(node, pod) for pod in node.pods],
@@ -184,6 +198,27 @@ def agent_state(view: AgentView, now: float) -> dict[str, Any]:
             {"path": each.path, "file": each.file, "cause": each.cause}
             for each, _ in node.contested
         ],
+    }
+
+
+def _age(since: float | None, now: float) -> float | None:
+    return None if since is None else round(max(0.0, now - since), 1)
+
+
+def _usage(view: AgentView, now: float) -> dict[str, Any]:
+    """What the kernel counted of the cgroups, and how long ago that was read."""
+    return {
+        "age": _age(view.counters_at, now),
+        "cgroups": {
+            path: {
+                "current": each.current,
+                "high": each.events.get("high", 0),
+                "oomKill": each.events.get("oom_kill", 0),
+                "some": each.pressure.get("some"),
+                "full": each.pressure.get("full"),
+            }
+            for path, each in view.counters.items()
+        },
     }
 
 

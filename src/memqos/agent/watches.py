@@ -31,7 +31,7 @@ class FolderWatches:
         self._manifests = frozenset(manifests)
         self._names: CgroupNames | None = None
         self.failure: str | None = None
-        """Why not all is watched: then only the resync finds what is not."""
+        """Why some cgroups are not watched: then only the resync finds what is not."""
 
     def fileno(self) -> int:
         return self._inotify.fileno()

@@ -17,11 +17,13 @@ pods up to `totals`, of which `cluster_audit` makes an audit of every node and n
 has the findings, `comparison` what differs between two audits, `report` what outputs show.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from memqos import CallablePackage
 from memqos.audit.census import (
     BlockPosition,
     Census,
@@ -34,7 +36,7 @@ from memqos.audit.cluster_audit import Audit, audit_totals
 from memqos.audit.node_memory import NodeMemory, NodeMemoryEstimator
 from memqos.audit.pod_counter import CountRequest, count_pods
 from memqos.audit.preflight import node_system
-from memqos.audit.rules import judge_cluster, select_rules
+from memqos.audit.rules import ClusterRule, judge_cluster, select_rules
 from memqos.audit.totals import ClusterTotals
 from memqos.errors import InputError
 from memqos.findings.finding import Finding
@@ -43,6 +45,8 @@ from memqos.kube.pod import Pod
 from memqos.manifests.dumps.text import DumpedText
 from memqos.release import Release
 from memqos.settings.settings import Settings
+
+sys.modules[__name__].__class__ = CallablePackage  # memqos.audit(…) is that of memqos.library
 
 _ALL_RULES: Final = select_rules()
 
@@ -64,6 +68,7 @@ def audit_objects(
     kubelet: KubeletConfiguration | None = None,
     usage: Mapping[str, MeasuredUsage] | None = None,
     rules: Iterable[str] = _ALL_RULES,
+    own_rules: Iterable[ClusterRule] = (),
 ) -> AuditResult:
     """Audit Kubernetes objects: Pods, Nodes, LimitRanges, ResourceQuotas, PodMetrics, lists.
 
@@ -86,7 +91,7 @@ def audit_objects(
         for place, uid in uids:
             if uid in first:
                 duplicates[place] = uid
-                faults.append(_fault_in(index, f"the UID {uid} is that of a pod before"))
+                faults.append(_fault_in(index, f"the UID {uid} is used by an earlier pod too"))
             first.add(uid)
     for key, used in (usage or {}).items():
         census.merge_usage(key, used)
@@ -97,6 +102,7 @@ def audit_objects(
         settings,
         lambda request: count_pods(census, msgspec.structs.replace(request, duplicates=duplicates)),
         rules=rules,
+        own_rules=own_rules,
     )
     faults += [
         InputError(f"pod {name}: {what}", field=field)
@@ -112,6 +118,7 @@ def audit_cluster(
     count: Callable[[CountRequest], ClusterTotals],
     *,
     rules: Iterable[str] = _ALL_RULES,
+    own_rules: Iterable[ClusterRule] = (),
     before: Settings | None = None,
     with_rows: bool = False,
     downgrade: Release | None = None,
@@ -151,7 +158,7 @@ def audit_cluster(
     )
     return AuditResult(
         audit=audit,
-        findings=judge_cluster(audit, rules),
+        findings=judge_cluster(audit, rules, own_rules),
         totals=totals,
         faults=(*faults, *more),
     )

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from memqos.cluster.node_admission import kubelet_release
 from memqos.kube.kubelet import KubeletConfiguration
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, read_thresholds
 from memqos.kube.node import Node, allocatable, amount_in, capacity_of, node_os, swap_of
@@ -21,6 +22,22 @@ class NodeMemory(msgspec.Struct, frozen=True):
     os: str | None = None
     swap: int | None = None
     """None where the Node does not say."""
+    hugepages: int = 0
+    """Set aside for them, used or not."""
+    threshold: int = 0
+    """memory.available below which the kubelet evicts."""
+    is_hugepage_aware: bool = msgspec.field(default=True, name="hugepageAware")
+    """Whether its kubelet knows that hugepages are not available."""
+
+    @property
+    def overstatement(self) -> int:
+        """By how much memory.available is too large: hugepages that pass for available."""
+        return 0 if self.is_hugepage_aware else self.hugepages
+
+    @property
+    def kills_before_eviction(self) -> bool:
+        """Whether the kernel is out of memory before the kubelet begins to evict."""
+        return self.overstatement > 0 and self.overstatement >= self.threshold
 
     @property
     def size(self) -> tuple[int, int]:
@@ -43,19 +60,27 @@ class NodeMemoryEstimator:
 
     def memory_of(self, node: Node) -> NodeMemory:
         """What a Node has; raise InputError where its status does not say."""
+        total, enforced, published, hugepages = self._amounts_of(node)
         info = node.status.node_info
         version = None if info is None else info.kubelet_version
+        return NodeMemory(
+            total,
+            enforced,
+            published,
+            version,
+            node_os(node),
+            swap_of(node),
+            hugepages,
+            self._eviction_reserve(total),
+            kubelet_release(version, self._release).is_enabled("HugepageAwareEviction"),
+        )
+
+    def _amounts_of(self, node: Node) -> tuple[int, int, int, int]:
         if self._is_exact:
             capacity = capacity_of(node)
             left = allocatable(capacity, self._config, self._release)
-            return NodeMemory(
-                capacity.memory,
-                left.enforced_memory,
-                left.published_memory,
-                version,
-                node_os(node),
-                swap_of(node),
-            )
+            hugepages = sum(capacity.hugepages.values())
+            return capacity.memory, left.enforced_memory, left.published_memory, hugepages
         stated = node.status.capacity or {}
         if MEMORY not in stated:
             capacity_of(node)
@@ -64,13 +89,11 @@ class NodeMemoryEstimator:
         published = amount_in(offered, MEMORY, "allocatable").value if MEMORY in offered else total
         # allocatable of a Node lacks the hard eviction threshold and hugepages as well (kubelet
         # cm/node_container_manager_linux.go, nodestatus/setters.go); memory.high counts them.
-        before = published + self._eviction_reserve(total)
-        before += sum(
+        hugepages = sum(
             amount_in(stated, name, "capacity").value for name in stated if is_hugepages(name)
         )
-        return NodeMemory(
-            total, min(total, before), published, version, node_os(node), swap_of(node)
-        )
+        before = published + self._eviction_reserve(total) + hugepages
+        return total, min(total, before), published, hugepages
 
     def _eviction_reserve(self, capacity: int) -> int:
         return 0 if self._threshold is None else self._threshold.limit(capacity).value

@@ -16,7 +16,7 @@ from memqos.audit.census import (
 from memqos.audit.deaths import PodDeaths
 from memqos.audit.node_memory import NodeMemory
 from memqos.audit.pod_rows import PodRowEncoder
-from memqos.audit.pod_specs import NodeSizeSpecs, SpecCache, SpecMemory
+from memqos.audit.pod_specs import NodeSizeSpecs, SpecCache, SpecMemory, without_cgroups
 from memqos.audit.totals import (
     TOP_COUNT,
     ClassUsage,
@@ -54,6 +54,7 @@ from memqos.findings.catalogue import (
     POD_TMPFS,
 )
 from memqos.kube.aggregate import has_pod_level
+from memqos.kube.node import WINDOWS
 from memqos.kube.pod import Pod, QosClass
 from memqos.kube.shape import shape_of
 from memqos.release import Release
@@ -138,6 +139,7 @@ class _PodCounter:
         self._release = request.settings.release
         self._downgrade = request.downgrade
         self._nodes = request.nodes
+        self._windows_nodes = {name for name, each in request.nodes.items() if each.os == WINDOWS}
         self._sizes = {name: memory.size for name, memory in request.nodes.items()}
         self._by_node: dict[str, NodeSizeSpecs] = {}
         # Pods of one workload are seldom on one node: memory by spec and node is not worth caching.
@@ -151,7 +153,10 @@ class _PodCounter:
                 *self._size(each.node), keep=self._is_shared(each.node)
             )
             self._found.nodes[each.node] = NodeTotals()
-        return specs[each.spec_number]
+        found = specs[each.spec_number]
+        if each.node in self._windows_nodes and isinstance(found, SpecMemory):
+            return without_cgroups(found) if found.has_cgroups else found
+        return found
 
     def add(self, each: PodRow, memory: SpecMemory, used: MeasuredUsage | None) -> None:
         """Count a pod."""
@@ -215,7 +220,7 @@ _UNKNOWN_SIZE: Final = (None, None)
 def _after_downgrade(kubelet: Release) -> str:
     if knows_pod_level(kubelet):
         return f"kubelet {kubelet} refuses pods that replace it: PodLevelResources is off"
-    return f"kubelet {kubelet} runs pods that replace it by the resources of their containers alone"
+    return f"kubelet {kubelet} ignores pod-level resources of pods that replace it"
 
 
 def _add_pod(node: NodeTotals, namespace: NamespaceTotals, memory: SpecMemory) -> None:
@@ -228,10 +233,10 @@ def _add_pod(node: NodeTotals, namespace: NamespaceTotals, memory: SpecMemory) -
     namespace.request += summary.request
     if summary.qos == "Guaranteed":
         node.guaranteed += 1
-        node.guaranteed_request += summary.request
+        node.guaranteed_request += summary.request if memory.has_cgroups else 0
     elif summary.qos == "Burstable":
         node.burstable += 1
-        node.burstable_request += summary.request
+        node.burstable_request += summary.request if memory.has_cgroups else 0
     else:
         node.besteffort += 1
     if spec.unlimited:
@@ -291,7 +296,7 @@ def _likely_cause(container: str, memory: SpecMemory, containers: tuple[str, ...
         return f"likely at its limit of {format_bytes(limit)}"
     if isinstance(memory.summary.max, int):
         return f"likely at the pod's limit of {format_bytes(memory.summary.max)}"
-    return "likely as the node ran out of memory: it has no limit"
+    return "likely because the node ran out of memory: it has no limit"
 
 
 def _add_usage_findings(

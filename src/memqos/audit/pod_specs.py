@@ -1,6 +1,6 @@
 """The memory values of pods that share a spec: under one release, on nodes of one size."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -49,6 +49,8 @@ class SpecOutline(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whether a horizontal autoscaler can compute a share of the memory request."""
     tmpfs: str
     """What is wrong with a volume in memory; empty where nothing is."""
+    windows: bool = False
+    """Whether the pod says that it is for Windows."""
 
 
 class SpecMemory(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -63,6 +65,8 @@ class SpecMemory(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Containers with a memory.high: number and bytes."""
     highest_oom_score: tuple[int, int] | None
     """The highest oom_score_adj, and the number of its container; None where it is not known."""
+    has_cgroups: bool = True
+    """Whether it runs on Linux: Windows has requests and limits, and no cgroup values."""
 
 
 def spec_outline(text: bytes, settings: Settings) -> SpecOutline:
@@ -107,6 +111,7 @@ def spec_outline(text: bytes, settings: Settings) -> SpecOutline:
             UnknownRequest,
         ),
         tmpfs=_tmpfs_fault(filter(is_memory_backed, pod.spec.volumes or ()), outline.memory.max),
+        windows=specified.windows,
     )
 
 
@@ -150,6 +155,32 @@ def spec_memory(spec: SpecOutline, settings: Settings) -> SpecMemory:
     )
 
 
+def without_cgroups(memory: SpecMemory) -> SpecMemory:
+    """The same on Windows."""
+    summary = msgspec.structs.replace(
+        memory.summary,
+        **_NO_FILES,
+        containers=tuple(
+            [
+                msgspec.structs.replace(each, **_NO_FILES, oom_score_adj=None)
+                for each in memory.summary.containers
+            ]
+        ),
+    )
+    return SpecMemory(
+        spec=memory.spec,
+        summary=summary,
+        min=0,
+        low=0,
+        highs=(),
+        highest_oom_score=None,
+        has_cgroups=False,
+    )
+
+
+_NO_FILES: Final[Mapping[str, None]] = dict.fromkeys(("min", "low", "high", "max"))
+
+
 class SpecCache:
     """Specs by number, each computed once, when first needed."""
 
@@ -187,6 +218,8 @@ class SpecCache:
         if isinstance(spec, InputError):
             return spec
         found = spec_memory(spec, settings)
+        if spec.windows:
+            found = without_cgroups(found)
         if not spec.outline.needs_node:
             self._on_any_node[spec_number] = found
         return found

@@ -1,6 +1,6 @@
 """The findings about a cluster: the rules of its nodes and namespaces, and their order."""
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import Final
 
 from memqos.audit.cluster_audit import Audit, NamespaceAudit, NodeAudit
@@ -20,6 +20,7 @@ from memqos.findings.catalogue import (
     NODE_CGROUP_V1,
     NODE_FULL,
     NODE_HARD_PROTECTION,
+    NODE_HUGEPAGES,
     NODE_KERNEL,
     NODE_LIMITS,
     NODE_LOST_LOW,
@@ -53,11 +54,13 @@ _UNREQUESTED_SHARE: Final = 0.05
 _QUOTA_HEADROOM_SHARE: Final = 0.1
 """Of a quota, left."""
 
+ClusterRule = Callable[[Audit], Iterable[Finding]]
+
 _RULE_ORDER: Final = {rule.id: place for place, rule in enumerate(AUDIT_RULES)}
 _AMOUNT_WORDS: Final = {
-    POD_THROTTLED.id: "past memory.high",
+    POD_THROTTLED.id: "above memory.high",
     POD_ABOVE_REQUEST.id: "above the request",
-    POD_IDLE_REQUEST.id: "requested and not used",
+    POD_IDLE_REQUEST.id: "requested but unused",
     POD_HIGH_LIMIT.id: "of limit above usage",
     POD_POD_LEVEL.id: "requested twice over",
 }
@@ -70,8 +73,13 @@ _COUNT_WORDS: Final = {
 }
 
 
-def judge_cluster(audit: Audit, rules: Iterable[str]) -> tuple[Finding, ...]:
-    """What these rules find, the worst first, and of one rule what matters most."""
+def judge_cluster(
+    audit: Audit, rules: Iterable[str], own_rules: Iterable[ClusterRule] = ()
+) -> tuple[Finding, ...]:
+    """What these rules find, the worst first, and of one rule what matters most.
+
+    Of one severity, findings of own rules come last.
+    """
     selected = set(rules)
     found: list[tuple[int, Finding]] = []
     scaled = _autoscaled_workloads(audit)
@@ -89,10 +97,12 @@ def judge_cluster(audit: Audit, rules: Iterable[str]) -> tuple[Finding, ...]:
     found += [pair for pair in _check_unequal_swap(audit.nodes) if pair[1].rule in selected]
     for each in audit.namespaces:
         found += [pair for pair in _namespace_findings(each) if pair[1].rule in selected]
+    found += [(0, finding) for rule in own_rules for finding in rule(audit)]
     found.sort(
         key=lambda pair: (
             SEVERITIES_WORST_FIRST.index(pair[1].severity),
-            _RULE_ORDER[pair[1].rule],
+            _RULE_ORDER.get(pair[1].rule, len(_RULE_ORDER)),
+            pair[1].rule,
             -pair[0],
             pair[1].where,
         )
@@ -103,15 +113,13 @@ def judge_cluster(audit: Audit, rules: Iterable[str]) -> tuple[Finding, ...]:
 def select_rules(only: Iterable[str] = (), excluded: Iterable[str] = ()) -> tuple[str, ...]:
     """Rules of the audit by id or by group; all of them where `only` is empty."""
     only, excluded = tuple(only), tuple(excluded)
-    return tuple(
-        rule.id
-        for rule in AUDIT_RULES
-        if (not only or _is_selected(rule.id, only)) and not _is_selected(rule.id, excluded)
-    )
+    return tuple(rule.id for rule in AUDIT_RULES if is_selected(rule.id, only, excluded))
 
 
-def _is_selected(rule: str, names: tuple[str, ...]) -> bool:
-    return rule in names or rule.partition("/")[0] in names
+def is_selected(rule: str, only: Collection[str], excluded: Collection[str]) -> bool:
+    """Whether a rule is among `only`, by id or by group, or that is empty; and not `excluded`."""
+    names = {rule, rule.partition("/")[0]}
+    return (not only or not names.isdisjoint(only)) and names.isdisjoint(excluded)
 
 
 def _workload_finding(rule: str, namespace: str, workload: str, group: WorkloadTotals) -> Finding:
@@ -210,7 +218,7 @@ def _check_hard_protection(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
 
 def _check_lost_low(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     if node.lost_low:
-        evidence = (f"Burstable pods claim {format_bytes(node.low)} of memory.low, in vain",)
+        evidence = (f"Burstable pods claim {format_bytes(node.low)} of memory.low, not honoured",)
         yield node.lost_low, _finding(NODE_LOST_LOW.id, node.name, evidence)
 
 
@@ -220,7 +228,7 @@ def _check_unrequested(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     if share is None or share < _UNREQUESTED_SHARE:
         return
     evidence = [
-        f"memory.{knob}: {format_bytes(found.total)} to pods that did not claim it"
+        f"memory.{knob}: {format_bytes(found.total)} to pods that did not request it"
         for knob, found in _unrequested_by_knob(node)
         if found.total
     ]
@@ -246,8 +254,28 @@ def _check_usage(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
         return
     if node.usage >= _FULL_NODE_SHARE * memory.published:
         evidence = [f"in use {format_bytes(node.usage)} of {format_bytes(memory.published)}"]
-        evidence += [f"evicted first: {each.pod}" for each in node.evicted_first[:1]]
+        if memory.kills_before_eviction:
+            evidence += [f"killed first: {each.container}" for each in node.killed_first[:1]]
+        else:
+            evidence += [f"evicted first: {each.pod}" for each in node.evicted_first[:1]]
         yield node.usage, _finding(NODE_FULL.id, node.name, tuple(evidence))
+
+
+def _check_hugepages(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
+    memory = node.memory
+    if memory is None or not memory.overstatement or not memory.threshold:
+        return
+    is_late = memory.kills_before_eviction
+    when = "the kernel runs out of memory before evictions begin"
+    if not is_late:
+        left = format_bytes(memory.threshold - memory.overstatement)
+        when = f"evictions begin when {left} are free"
+    evidence = (
+        f"hugepages {format_bytes(memory.hugepages)}",
+        f"threshold of memory.available {format_bytes(memory.threshold)}: {when}",
+    )
+    severity: Severity = "warning" if is_late else "info"
+    yield memory.hugepages, _finding(NODE_HUGEPAGES.id, node.name, evidence, severity)
 
 
 def _check_limits(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
@@ -256,7 +284,7 @@ def _check_limits(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
         return
     if node.limits >= _LIMITS_FACTOR * memory.published:
         times = node.limits / memory.published
-        evidence = [f"limits {format_bytes(node.limits)}, {times:.1f} × what is offered"]
+        evidence = [f"limits {format_bytes(node.limits)}, {times:.1f} × allocatable"]
         if node.unlimited:
             evidence.append(f"{node.unlimited} more pods have none")
         yield node.limits, _finding(NODE_LIMITS.id, node.name, tuple(evidence))
@@ -268,6 +296,7 @@ _NODE_RULES: Final[tuple[Callable[[NodeAudit], Iterator[tuple[int, Finding]]], .
     _check_lost_low,
     _check_unrequested,
     _check_usage,
+    _check_hugepages,
     _check_limits,
 )
 

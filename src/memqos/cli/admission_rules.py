@@ -134,7 +134,7 @@ def _read_quota(item: "Item", release: Release, notes: list[str]) -> Quota:
         # (resource_quota_controller.go); before, nothing is counted as used.
         status = msgspec.structs.replace(stored.status, hard=stored.spec.hard)
         quota = quota_of(msgspec.structs.replace(stored, status=status))
-        notes.append(f"quota {quota.name} has no status.hard: its spec.hard is taken")
+        notes.append(f"quota {quota.name} has no status.hard: its spec.hard is used")
     _check_scopes(quota, release)
     return quota
 

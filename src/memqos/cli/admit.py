@@ -13,15 +13,24 @@ from memqos.cli.admission_rules import (
     read_namespaces,
     read_policy,
 )
+from memqos.cli.check_output import (
+    CHECK_FORMATS,
+    CheckFormat,
+    admission_results,
+    is_check_format,
+    print_check,
+)
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import (
+    manifest_arguments,
     release_options,
     resolve_release,
     resolve_server_release,
     strict_option,
 )
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
+from memqos.cli.own_rules import OwnRule, load_rules, rules_option
 from memqos.cluster.creation import LIMIT_RANGE, Creation, create_pod
 from memqos.draw.text.admission import AdmissionReport
 from memqos.errors import InputError
@@ -31,48 +40,53 @@ from memqos.manifests.objects import Template
 from memqos.release import Release
 
 if TYPE_CHECKING:
+    from memqos.draw.text.check_report import CheckResult
     from memqos.findings.policy import AdmissionPolicy, PolicyBreach
 
 _REFUSED = 2
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@manifest_arguments(required=True)
 @click.option(
     "--namespace-state",
     metavar="FILE",
-    help="LimitRanges and ResourceQuotas: kubectl get limitrange,resourcequota -o yaml; "
-    "or the word cluster, for those of a live one.",
+    help="LimitRanges and ResourceQuotas: kubectl get limitrange,resourcequota -o yaml; or "
+    "'cluster' for those of a live cluster.",
 )
-@click.option("--policy", metavar="FILE", help="Rules for new pods, as memqos webhook has them.")
+@click.option(
+    "--policy", metavar="FILE", help="An AdmissionPolicy: the rules that memqos webhook enforces."
+)
+@rules_option
 @click.option(
     "--pod-defaults",
     is_flag=True,
-    help="Let limit ranges of type Pod have defaults, as KEP-2837 proposes.",
+    help="Apply defaults of LimitRanges of type Pod, as KEP-2837 proposes.",
 )
 @click.option("--why", is_flag=True, help="Show every check with its numbers.")
 @strict_option
-@output_option()
+@output_option(*CHECK_FORMATS)
 @cluster_options("context", "namespace")
 @release_options
 def command(
     files: tuple[str, ...],
     namespace_state: str | None,
     policy: str | None,
+    packages: tuple[str, ...],
     pod_defaults: bool,
     why: bool,
     strict: bool,
-    output: OutputFormat,
+    output: OutputFormat | CheckFormat,
     context: str | None,
     namespace: str | None,
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
-    """Create the Pods in FILE… in a namespace with these limit ranges and quotas, or this policy.
+    """Check the Pods in FILE… against the LimitRanges and quotas of a namespace, or a policy.
 
-    Shows each pod as it would be stored, who refuses it, and by how much. Pods are admitted one
-    after another, in the order given and with all replicas of a workload, and each adds to what
-    the quotas have used.
+    Shows each pod as it would be stored, what refuses it, and by how much. Pods are admitted one
+    after another, in the order given and with all replicas of a workload, and each adds to the
+    usage of the quotas.
 
     FILE is a manifest, a folder, a snapshot, or - for standard input. It may also name a pod or
     workload in a live cluster, such as deployment/web. In a live cluster pods go to the namespace
@@ -81,54 +95,57 @@ def command(
     """
     live = LiveCluster(context, namespace)
     rules = None if policy is None else read_policy(policy)
-    is_live = _is_live(live, namespace_state, files, rules)
-    resolved, notes = (
-        resolve_server_release(live.server_version(), gates)
-        if is_live and release is None
-        else resolve_release(release, gates)
-    )
-    if pod_defaults and not resolved.is_enabled("PodLevelResources"):
-        notes.append(f"--pod-defaults changes nothing: PodLevelResources is off in {resolved}")
-    reader = ManifestReader(live, strict=strict)
+    own_rules = load_rules(packages, "pod")
+    has_rules = rules is not None or bool(own_rules)
+    is_live = _is_live(live, namespace_state, files, has_rules=has_rules)
+    server = live.server_version() if is_live and release is None else None
+    resolved, notes = _resolve(release, server, gates, pod_defaults=pod_defaults)
+    results: list[CheckResult] | None = [] if is_check_format(output) else None
+    reader = ManifestReader(live, strict=strict, results=results)
     located: Iterable[LocatedPod] = reader.pods(files)
+    state = None
     if is_live:
         located = list(located)
         named = {template.namespace or live.namespace for template, _ in located}
         state = read_live_namespaces(reader, live, named, resolved, pod_defaults=pod_defaults)
+        notes += state.notes
     elif namespace_state is not None:
-        state = read_namespaces(reader, namespace_state, resolved, pod_defaults=pod_defaults)
-        reader.require_no_faults(namespace_state)
-    else:
-        state = None
-    notes += state.notes if state is not None else ()
+        state = _read_state(namespace_state, live, resolved, pod_defaults=pod_defaults)
+        notes += state.notes
     refused = False
     pods: list[dict[str, Any]] = []
     is_first = True
-    for admitted in _admit_pods(reader, located, state, rules, resolved, pod_defaults):
+    for template, admitted in _admit_pods(
+        reader, located, state, rules, own_rules, resolved, pod_defaults
+    ):
         refused |= admitted.refused_by is not None
-        if output != "table":
+        if results is not None:
+            results += admission_results(template, admitted)
+        elif output != "table":
             from memqos.draw.text.admission import admission_data
 
             pods.append(admission_data(admitted, why=why))
         elif not admitted.creation.errors:
             if is_first:
-                _print_head(resolved, state, rules, notes)
+                _print_head(resolved, state, rules, own_rules, notes)
             _print(admitted, why=why)
             is_first = False
-    if output != "table":
+    if is_check_format(output):
+        print_check("admit", results or (), reader.files_read, output)
+    elif output in ("json", "yaml"):
         emit(_data(resolved, state, notes, pods), output)
     return 1 if reader.faults else _REFUSED if refused else 0
 
 
 def _is_live(
-    live: LiveCluster, state: str | None, files: Sequence[str], rules: "AdmissionPolicy | None"
+    live: LiveCluster, state: str | None, files: Sequence[str], *, has_rules: bool
 ) -> bool:
     """Whether limit ranges and quotas are those of a live cluster."""
     if state is None and not live.is_chosen:
-        if rules is not None:
+        if has_rules:
             return False
         raise click.UsageError(
-            "Missing option '--namespace-state', --context for a live cluster, or --policy."
+            "Missing option '--namespace-state', --context for a live cluster, --policy or --rules."
         )
     if state in (None, CLUSTER):
         return True
@@ -136,14 +153,35 @@ def _is_live(
     return False
 
 
+def _resolve(
+    release: str | None, server: str | None, gates: tuple[str, ...], *, pod_defaults: bool
+) -> tuple[Release, list[str]]:
+    resolved, notes = (
+        resolve_release(release, gates) if server is None else resolve_server_release(server, gates)
+    )
+    if pod_defaults and not resolved.is_enabled("PodLevelResources"):
+        notes.append(f"--pod-defaults changes nothing: PodLevelResources is off in {resolved}")
+    return resolved, notes
+
+
+def _read_state(
+    file: str, live: LiveCluster, release: Release, *, pod_defaults: bool
+) -> NamespaceState:
+    reader = ManifestReader(live)
+    state = read_namespaces(reader, file, release, pod_defaults=pod_defaults)
+    reader.require_no_faults(file)
+    return state
+
+
 def _admit_pods(
     reader: ManifestReader,
     pods: Iterable[LocatedPod],
     given: NamespaceState | None,
     rules: "AdmissionPolicy | None",
+    own_rules: Sequence[OwnRule],
     release: Release,
     pod_defaults: bool,
-) -> Iterator[AdmissionReport]:
+) -> Iterator[tuple[Template, AdmissionReport]]:
     """Every pod that could be read and is valid; faults of the others are reported at once."""
     now = datetime.now(UTC)
     state = NamespaceState() if given is None else given
@@ -157,8 +195,8 @@ def _admit_pods(
             while True:
                 met = state.quotas_in(namespace)
                 creation = create_pod(pod, ranges, met, release, now, pod_defaults=pod_defaults)
-                if rules is not None and creation.quotas is not None:
-                    broken = _breaches(rules, pod, creation, namespace, release)
+                if (rules is not None or own_rules) and creation.quotas is not None:
+                    broken = _breaches(rules, own_rules, pod, creation, namespace, release)
                 if any(each.mode == "refuse" for each in broken):
                     # Quotas come after it, and do not count what was refused.
                     creation = msgspec.structs.replace(creation, quotas=None, charged={})
@@ -175,19 +213,22 @@ def _admit_pods(
         for fault in creation.errors:
             hint = _range_fill_hint(creation)
             reader.refuse(template.field_error(fault.field, fault.message + hint))
-        yield AdmissionReport(
-            origin=origin_of(template),
-            label=template.label,
-            namespace=namespace,
-            names=tuple(container.name for container in containers_of(pod)),
-            release=release,
-            replicas=replicas,
-            admitted=count,
-            creation=creation,
-            ranges=tuple(ranges),
-            quotas=tuple(before if count == replicas else met),
-            breaches=broken,
-            notes=tuple(_notes(pod, creation, given, namespace)),
+        yield (
+            template,
+            AdmissionReport(
+                origin=origin_of(template),
+                label=template.label,
+                namespace=namespace,
+                names=tuple(container.name for container in containers_of(pod)),
+                release=release,
+                replicas=replicas,
+                admitted=count,
+                creation=creation,
+                ranges=tuple(ranges),
+                quotas=tuple(before if count == replicas else met),
+                breaches=broken,
+                notes=tuple(_notes(pod, creation, given, namespace)),
+            ),
         )
 
 
@@ -211,28 +252,48 @@ def _range_fill_hint(creation: Creation) -> str:
 
 
 def _breaches(
-    rules: "AdmissionPolicy", pod: Pod, creation: Creation, namespace: str, release: Release
+    rules: "AdmissionPolicy | None",
+    own_rules: Sequence[OwnRule],
+    pod: Pod,
+    creation: Creation,
+    namespace: str,
+    release: Release,
 ) -> "tuple[PolicyBreach, ...]":
-    from memqos.findings.policy import policy_breaches
+    from memqos.findings.policy import PolicyBreach, policy_breaches
 
-    return tuple(policy_breaches(rules, pod, creation.stored, namespace, release))
+    of_policy = (
+        [] if rules is None else policy_breaches(rules, pod, creation.stored, namespace, release)
+    )
+    of_packages = [
+        PolicyBreach(
+            found.rule,
+            "refuse" if found.severity == "error" else "warn",
+            f"{found.where}: {found.what}",
+            found.fix,
+            f"the rules of {rule.package}",
+        )
+        for rule in own_rules
+        for found in rule(pod, namespace, release)
+    ]
+    return (*of_policy, *of_packages)
 
 
 def _notes(
     pod: Pod, creation: Creation, state: NamespaceState | None, namespace: str
 ) -> Iterator[str]:
     if state is not None and not (state.ranges_in(namespace) or state.quotas_in(namespace)):
-        yield f"neither limit range nor quota is given for namespace {namespace}"
+        yield f"no LimitRange or ResourceQuota is given for namespace {namespace}"
     if creation.written.pod is not None and creation.stored.pod is None:
         yield "spec.resources is dropped: PodLevelResources is off"
     if pod.status is not None:
-        yield "it has been created already: this is the verdict on a new one like it"
+        yield "it exists already: this is the result for a new pod with the same spec"
 
 
 def _print_head(
     release: Release,
     state: NamespaceState | None,
     rules: "AdmissionPolicy | None",
+    own_rules: Sequence[OwnRule],
     notes: Sequence[str],
 ) -> None:
     from memqos.units import pluralize
@@ -244,6 +305,8 @@ def _print_head(
         parts.append(f"{pluralize(ranges, 'limit range')}, {pluralize(quotas, 'quota')}")
     if rules is not None:
         parts.append(f"a policy of {pluralize(len(rules.rules), 'rule')}")
+    if own_rules:
+        parts.append(f"the rules of {', '.join([rule.package for rule in own_rules])}")
     if state is not None:
         parts.append("one after another")
     print_lines([" · ".join(parts)])

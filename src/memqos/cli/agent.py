@@ -99,19 +99,20 @@ def _parameter_name(field: ConfigField) -> str:
 @click.command()
 @configuration_options
 def command(config: str | None, **flags: FlagValue) -> int:
-    """Keep this node as planned while pods come and go.
+    """Run the agent: keep the cgroup values of this node as planned.
 
     By default it only observes: it computes and reports, and writes nothing. With --mode enforce
-    it writes what memqos plan would show, keeps what was there before in a journal, and puts back
-    what others change. Every setting can stand in a file, in the environment, or be a flag.
+    it writes the values that memqos plan shows, saves the previous ones in a journal, and restores
+    values that something else changes. Every setting can be in a file, in the environment, or a
+    flag.
 
-    Beside a kubelet with MemoryQoS on, the files above the pods are the kubelet's: the agent plans
-    what it keeps there, and only closes the hole that a restart of the kubelet opens.
+    If the kubelet has MemoryQoS on, it manages the files above the pods. The agent then plans the
+    kubelet's values there, and writes them only to close the gap after a restart of the kubelet.
 
-    SIGHUP has it read its configuration anew. SIGTERM stops it: values stay, unless
+    SIGHUP reloads the configuration. SIGTERM stops the agent: values stay, unless
     --rollback-on-exit is given.
 
-    Exit code 0: stopped as told, 1: something failed.
+    Exit code 0: stopped by a signal, 1: something failed.
     """
     given = flag_values(flags)
 

@@ -53,7 +53,7 @@ class _PendingWrites(NamedTuple):
 @click.argument("plan", required=False, metavar="[PLAN]")
 @click.option("-y", "--yes", is_flag=True, help="Write without asking.")
 @click.option(
-    "--force", is_flag=True, help="Set memory.high below memory that cannot be reclaimed, too."
+    "--force", is_flag=True, help="Set memory.high even below memory that cannot be reclaimed."
 )
 @owner_options
 @writer_options
@@ -71,17 +71,17 @@ def command(
     direct: bool,
     cri_socket: str | None,
 ) -> int:
-    """Write what memqos plan shows, or a PLAN saved with its --out, to this node's cgroups.
+    """Write the values of memqos plan, or of a PLAN saved with its --out, to this node's cgroups.
 
-    What was there before is kept in a journal first: memqos rollback puts it back. Every value is
+    The previous values are saved in a journal first: memqos rollback restores them. Every value is
     read back. Values go through systemd and the container runtime where those own the cgroups, as
-    they would put back what they were not told. A cgroup that vanishes meanwhile is no fault; a
-    value that is refused does not hold up the rest.
+    they would otherwise restore their own values. A cgroup that is removed meanwhile is no error.
+    If a value is refused, the others are still written.
 
-    Exit code 0: all is as planned, 2: something is left to do, 1: something failed.
+    Exit code 0: all values are as planned, 2: some are not, 1: something failed.
     """
     if output != "table" and not yes:
-        raise click.UsageError(f"-o {output} asks nobody: --yes writes without asking")
+        raise click.UsageError(f"-o {output} cannot ask for confirmation: add --yes")
     writer = open_writer(
         options.cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket
     )
@@ -132,7 +132,7 @@ def _pending_of_file(file: str, writer: CgroupWriter, options: NodeOptions) -> _
     ]
     if given:
         raise click.UsageError(
-            f"a saved plan holds its terms already: leave out --{given[0].replace('_', '-')}"
+            f"a saved plan has its own settings: remove --{given[0].replace('_', '-')}"
         )
     name, data = load_file(file)
     plan = decode_saved_plan(data, name)
@@ -142,7 +142,7 @@ def _pending_of_file(file: str, writer: CgroupWriter, options: NodeOptions) -> _
 
 def _confirm(count: int) -> bool:
     if not sys.stdin.isatty():
-        raise click.UsageError("there is nobody to ask: --yes writes without asking")
+        raise click.UsageError("no terminal to ask for confirmation: add --yes")
     sys.stdout.flush()
     values = "this value" if count == 1 else f"these {count} values"
     return click.confirm(f"Write {values}?", err=True)
@@ -158,8 +158,8 @@ def _write(
             )
         except KeyboardInterrupt:
             complain(
-                "stopped midway: memqos apply goes on from here, memqos rollback puts back what "
-                "was written"
+                "stopped midway: memqos apply continues from here, memqos rollback restores the "
+                "previous values"
             )
             raise
         finally:
@@ -168,7 +168,7 @@ def _write(
 
 
 def _refuse(differing: Sequence[StaleStep], output: OutputFormat) -> int:
-    complain("the cgroups have changed since they were planned, so nothing is written:")
+    complain("the cgroups have changed since the plan was made, so nothing is written:")
     for each in differing:
         complain(f"  {each}")
     complain("next: plan again")
@@ -182,7 +182,7 @@ def _report(
 ) -> int:
     notes = [*journal_notes(reading)]
     if applied.journal_error is not None:
-        notes.append(f"the journal could not be kept to the end: {applied.journal_error}")
+        notes.append(f"the journal could not be written completely: {applied.journal_error}")
     for note in notes:
         complain(f"note: {note}")
     if output != "table":

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from memqos.audit.census import MeasuredUsage
 from memqos.cli.cluster_access import (
+    LIVE_AUTOSCALERS,
     LIVE_LIMITS,
     LIVE_METRICS,
     LIVE_NODES,
@@ -12,6 +13,7 @@ from memqos.cli.cluster_access import (
     LIVE_QUOTAS,
     LiveCluster,
 )
+from memqos.cluster.autoscaling import HorizontalPodAutoscaler
 from memqos.errors import InputError, Unreachable
 from memqos.host.apiserver.api_errors import FORBIDDEN, ApiError
 from memqos.host.apiserver.dumping import PagedList, WholeList
@@ -28,6 +30,9 @@ from memqos.host.census_reader import CensusReader
 from memqos.host.dumps import DumpSource
 
 _POD_METRICS: Final[ApiResource[Any]] = ApiResource("metrics.k8s.io", "v1beta1", "pods", dict)
+_AUTOSCALERS: Final = ApiResource(
+    "autoscaling", "v2", "horizontalpodautoscalers", HorizontalPodAutoscaler
+)
 _ABSENT_STATUSES: Final = (404, 503)
 """404 without an APIService, 503 from the aggregator for one whose Service has no endpoint
 (kube-aggregator, handler_proxy.go)."""
@@ -56,6 +61,29 @@ def cluster_lists(live: LiveCluster, expect: Callable[[int], None]) -> list[Dump
     ]
 
 
+def read_autoscalers(
+    live: LiveCluster,
+) -> tuple[list[HorizontalPodAutoscaler], list[str | InputError]]:
+    """The horizontal autoscalers; without the right to list them a note, for all else is there."""
+    source = PagedList(
+        server=live.server,
+        resource=_AUTOSCALERS,
+        selection=Selection(live.pod_selection.namespace),
+        kind="HorizontalPodAutoscaler",
+        name=LIVE_AUTOSCALERS,
+        expect=lambda count: None,
+    )
+    with CensusReader(1, {}, lambda size, objects: None) as census:
+        try:
+            census.read([source])
+        except ApiError as error:
+            what = "HorizontalPodAutoscalers are not checked: "
+            if error.status in _ABSENT_STATUSES:
+                return [], [f"{what}the cluster has no autoscaling/v2"]
+            return [], [InputError(what + error.what, hint=error.hint, snippet=error.snippet)]
+        return census.cluster_objects().autoscalers, [*census.faults]
+
+
 def selection_notes(live: LiveCluster) -> list[str]:
     """A note where an audit covers some pods only."""
     pods = live.pod_selection
@@ -63,7 +91,7 @@ def selection_notes(live: LiveCluster) -> list[str]:
     labels = f" with {pods.labels}" if pods.labels else ""
     if not where and not labels:
         return []
-    return [f"only pods{where}{labels} were read: on every node there may be others"]
+    return [f"only pods{where}{labels} were read: nodes may run other pods"]
 
 
 def read_metrics_usage(
@@ -76,9 +104,9 @@ def read_metrics_usage(
             census.read([source])
         except ApiError as error:
             if error.status in _ABSENT_STATUSES:
-                return {}, [], ["what pods use is not known: the cluster has no metrics API"]
+                return {}, [], ["usage of pods is unknown: the cluster has no metrics API"]
             if error.status == FORBIDDEN:
-                what = f"what pods use is not known, the metrics API says no: {error.what}"
+                what = f"usage of pods is unknown: the metrics API refuses: {error.what}"
                 return {}, [], [InputError(what, hint=error.hint, snippet=error.snippet)]
             return {}, [InputError(error.what, hint=error.hint)], []
         except Unreachable as error:

@@ -4,27 +4,22 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-import msgspec
-
 from memqos.audit import AuditResult, audit_cluster
 from memqos.audit.census import ClusterObjects, MeasuredUsage
 from memqos.audit.comparison import compare_audits
 from memqos.audit.node_memory import NodeMemoryEstimator
 from memqos.audit.report import AuditReport, ReportComparison
+from memqos.audit.rules import ClusterRule
+from memqos.cli.audit_kubelets import FleetKubelets, ask_kubelets
+from memqos.cli.audit_settings import AuditSettings, is_of_all_nodes
 from memqos.cli.cluster_access import CLUSTER, LiveCluster
 from memqos.cli.output import ProgressBar
-from memqos.cli.settings import (
-    SettingsArguments,
-    parse_compare,
-    resolve_settings,
-    with_cluster_defaults,
-)
+from memqos.cli.settings import SettingsArguments, parse_compare
 from memqos.draw.text.audit import settings_title
-from memqos.errors import InputError, MemqosError, UnsupportedRelease
+from memqos.errors import InputError, MemqosError
 from memqos.host.census_reader import CensusReader
 from memqos.host.dumps import DumpSource, dump_of
 from memqos.release import Release
-from memqos.settings.enablement import MEMORY_QOS
 from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Settings
 from memqos.units import pluralize
@@ -42,6 +37,7 @@ class AuditRequest(NamedTuple):
     jobs: int
     with_pods: bool
     downgrade: Release | None = None
+    own_rules: tuple[ClusterRule, ...] = ()
 
 
 def run_audit(
@@ -57,7 +53,7 @@ def run_audit(
     measured: dict[str, MeasuredUsage] = {}
     notes: list[str | InputError] = []
     if is_live:
-        from memqos.cli.audit_live import read_metrics_usage, selection_notes
+        from memqos.cli.audit_live import read_autoscalers, read_metrics_usage, selection_notes
 
         notes += selection_notes(live)
         if not request.usage_files:
@@ -68,13 +64,23 @@ def run_audit(
         for fault in faults:
             census.add_fault(fault)
         objects = census.cluster_objects()
-        resolved = _resolve_audit_settings(options, objects, census, live if is_live else None)
+        kubelets = FleetKubelets()
+        if is_live:
+            autoscalers, missing_notes = read_autoscalers(live)
+            objects.autoscalers.extend(autoscalers)
+            notes += missing_notes
+            if options.kubelet is None:
+                kubelets = ask_kubelets(live, objects.nodes, options)
+                notes += kubelets.notes
+        resolver = AuditSettings(objects, census, live if is_live else None, kubelets)
+        resolved = resolver.resolve(options)
         server = _server_release(live) if is_live else None
         here = _audit_with(
             census,
             objects,
             resolved,
             rules,
+            request.own_rules,
             with_pods=request.with_pods,
             downgrade=request.downgrade,
             server=server,
@@ -82,17 +88,22 @@ def run_audit(
         notes += _add_late_faults(census, objects, here, usage | objects.usage, is_live=is_live)
         compared = None
         if other_options is not None:
-            other_resolved = _resolve_audit_settings(
-                other_options, objects, census, live if is_live else None
-            )
+            other_resolved = resolver.resolve(other_options)
             there = _audit_with(
-                census, objects, other_resolved, rules, compared_with=resolved.settings
+                census,
+                objects,
+                other_resolved,
+                rules,
+                request.own_rules,
+                compared_with=resolved.settings,
             )
             title = settings_title(other_resolved.settings, other_resolved.enablement)
             compared = _compare(title, here, there)
         elif compare is not None:
             with _read_dumps([compare], request.jobs, usage | measured, live) as other:
-                there = _audit_with(other, other.cluster_objects(), resolved, rules)
+                there = _audit_with(
+                    other, other.cluster_objects(), resolved, rules, request.own_rules
+                )
                 for fault in other.faults:
                     census.add_fault(fault)
             compared = _compare(_source_name(compare, live), here, there)
@@ -151,6 +162,7 @@ def _audit_with(
     objects: ClusterObjects,
     resolved: NodeSettings,
     rules: tuple[str, ...],
+    own_rules: tuple[ClusterRule, ...],
     *,
     with_pods: bool = False,
     downgrade: Release | None = None,
@@ -159,10 +171,11 @@ def _audit_with(
 ) -> AuditResult:
     result = audit_cluster(
         objects,
-        NodeMemoryEstimator(resolved.config, resolved.settings, exact=resolved.is_configured),
+        NodeMemoryEstimator(resolved.config, resolved.settings, exact=is_of_all_nodes(resolved)),
         resolved.settings,
         census.count_pods,
         rules=rules,
+        own_rules=own_rules,
         before=compared_with,
         with_rows=with_pods,
         downgrade=downgrade,
@@ -183,56 +196,6 @@ def _server_release(live: LiveCluster) -> Release | None:
         return Release.of(live.server_version())
     except MemqosError:
         return None
-
-
-def _resolve_audit_settings(
-    options: SettingsArguments,
-    objects: ClusterObjects,
-    census: CensusReader,
-    live: LiveCluster | None = None,
-) -> NodeSettings:
-    """Where no release is given, it is that of the newest kubelet, else the API server's."""
-    if options.release is not None:
-        return _resolve_as_if_on(options)
-    newest: Release | None = None
-    node_by_version: dict[str, str] = {}
-    for name, node in objects.nodes.items():
-        info = node.status.node_info
-        if info is not None and info.kubelet_version is not None:
-            node_by_version.setdefault(info.kubelet_version, name)
-    for version, name in node_by_version.items():
-        try:
-            release = Release.of(version)
-        except UnsupportedRelease as error:
-            fault = InputError(f"node {name}: {error.what}", hint=error.hint)
-            if not any(str(each) == str(fault) for each in census.faults):
-                census.add_fault(fault)
-            continue
-        if newest is None or release.minor > newest.minor:
-            newest = release
-    if newest is None:
-        return _resolve_as_if_on(options if live is None else with_cluster_defaults(live, options))
-    resolved = _resolve_as_if_on(msgspec.structs.replace(options, release=str(newest)))
-    note = f"the release is that of the newest kubelet, {newest}"
-    return msgspec.structs.replace(resolved, notes=(note, *resolved.notes))
-
-
-def _resolve_as_if_on(options: SettingsArguments) -> NodeSettings:
-    """The settings; where only the release's default has MemoryQoS off, as if it were on.
-
-    An audit asks what would change, too, and keeps that apart from what is wrong today.
-    """
-    today = resolve_settings(msgspec.structs.replace(options, assume_gate_on=False))
-    enablement = today.enablement
-    if enablement.is_on or enablement.source != "release default":
-        return today
-    gates = {**options.gates, MEMORY_QOS: True}
-    resolved = resolve_settings(msgspec.structs.replace(options, gates=gates))
-    because = f"off today, {enablement.because}"
-    return msgspec.structs.replace(
-        resolved,
-        enablement=msgspec.structs.replace(enablement, state="as if on", because=because),
-    )
 
 
 def _add_late_faults(
@@ -262,7 +225,7 @@ def _add_late_faults(
     if unmatched:
         some = ", ".join(unmatched[:_MAX_NAMES])
         more = f" and {len(unmatched) - _MAX_NAMES:,} more" if len(unmatched) > _MAX_NAMES else ""
-        census.add_fault(InputError(f"usage of pods that were not read: {some}{more}"))
+        census.add_fault(InputError(f"usage given for pods that were not read: {some}{more}"))
     return notes
 
 

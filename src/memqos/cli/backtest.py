@@ -8,15 +8,15 @@ import click
 from memqos.cli.cluster_access import cluster_options
 from memqos.cli.history_options import (
     HistoryOptions,
-    Selection,
+    HistorySelection,
     history_options,
     history_sources,
     read_batches,
     read_table,
     select_series,
 )
-from memqos.cli.options import BytesType, collect_options
-from memqos.cli.output import emit, output_option, print_lines, print_notes
+from memqos.cli.options import BytesType, collect_options, manifest_arguments
+from memqos.cli.output import emit, output_option, print_lines, print_markup, print_notes
 from memqos.cli.settings import (
     SettingsArguments,
     check_settings_options,
@@ -34,7 +34,7 @@ from memqos.draw.text.backtest import (
 from memqos.errors import InputError
 from memqos.plan.semantics import Planner
 from memqos.settings.resolver import NodeSettings
-from memqos.size.consequences import ContainerLevels, MemorySize, container_levels, pod_of
+from memqos.size.consequences import ContainerLevels, MemorySize, container_levels, pod_with_sizes
 from memqos.size.history import HistorySource, SampleBatch, SeriesName
 from memqos.size.replay import Replay
 
@@ -42,18 +42,18 @@ _SizeOf = Callable[[SeriesName], MemorySize]
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[POD|WORKLOAD|FILE]…")
+@manifest_arguments("targets", "[POD|WORKLOAD|FILE]…")
 @history_options
-@click.option("--request", type=BytesType(), help="A memory request, where no manifest has one.")
+@click.option("--request", type=BytesType(), help="The memory request, if no manifest has one.")
 @click.option(
     "--limit",
     type=BytesType(),
-    help="A memory limit, where no manifest has one.  [default: the limit in the history]",
+    help="The memory limit, if no manifest has one.  [default: the limit in the history]",
 )
 @click.option(
     "--compare",
     metavar="CHANGES",
-    help="Replay a second time with release=1.37, policy=None or factor=0.8, joined by commas.",
+    help="Compare with a second replay: release=1.37,policy=None,factor=0.8.",
 )
 @click.option("--why", is_flag=True, help="Show when containers are throttled or killed.")
 @output_option("html")
@@ -77,10 +77,10 @@ def command(
     """Replay the history of containers under the settings of a node.
 
     Shows how long a container would have been throttled above memory.high, protected by
-    memory.min or memory.low, and how often it would have passed its limit and been killed.
+    memory.min or memory.low, and how often it would have been OOM-killed at its limit.
     Requests and limits come from manifests, else from --request and --limit, else from the limit
-    in the history. History shows what was used: what a container that is throttled would have
-    done instead is not known.
+    in the history. History shows actual usage: how a throttled container would have
+    behaved is unknown.
 
     \b
     memqos backtest web.yaml --history usage.csv.gz --factor 0.8
@@ -100,14 +100,14 @@ def command(
     elif output == "html":
         from memqos.draw.html.backtest import backtest_page
 
-        print(backtest_page(report))
+        print_markup(backtest_page(report))
     else:
         emit(backtest_data(report), output)
     return 1 if selection.faults else 0
 
 
 def _sizes(
-    selection: Selection,
+    selection: HistorySelection,
     given: MemorySize,
     sources: Sequence[HistorySource],
     until: float | None,
@@ -128,7 +128,7 @@ def _sizes(
 def _replay(
     sources: Sequence[HistorySource],
     until: float | None,
-    selection: Selection,
+    selection: HistorySelection,
     size_of: _SizeOf,
     resolved: Sequence[NodeSettings],
 ) -> BacktestReport:
@@ -167,7 +167,7 @@ def _replay(
 
 
 def _levels_of(
-    name: SeriesName, selection: Selection, size_of: _SizeOf, planner: Planner
+    name: SeriesName, selection: HistorySelection, size_of: _SizeOf, planner: Planner
 ) -> ContainerLevels | None:
     container = name.container or "container"
     for manifest in selection.manifests:
@@ -176,7 +176,7 @@ def _levels_of(
     size = size_of(name)
     if size == MemorySize():
         return None
-    return container_levels(pod_of(name, {container: size}), planner).get(container)
+    return container_levels(pod_with_sizes(name, {container: size}), planner).get(container)
 
 
 def _samples_until(

@@ -6,7 +6,7 @@ The client is imported at the first request: commands that read files do without
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from memqos.host.apiserver.resources import ApiResource, Selection
     from memqos.host.manifest_files import LoadedFile
     from memqos.kube.node import Node
+    from memqos.settings.facts import RawKubeletConfig
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -29,6 +30,7 @@ LIVE_NODES: Final = "nodes of the cluster"
 LIVE_METRICS: Final = "pod metrics of the cluster"
 LIVE_LIMITS: Final = "limit ranges of the cluster"
 LIVE_QUOTAS: Final = "quotas of the cluster"
+LIVE_AUTOSCALERS: Final = "horizontal autoscalers of the cluster"
 
 _KINDS: Final = {
     "pod": ("", "pods", ("po", "pods")),
@@ -42,33 +44,81 @@ _KINDS: Final = {
 _BY_ALIAS: Final = {
     alias: kind for kind, (_, _, aliases) in _KINDS.items() for alias in (kind, *aliases)
 }
+KINDS_BY_ALIAS: Final = {alias: _KINDS[kind][:2] for alias, kind in _BY_ALIAS.items()}
+"""The API group and the plural that each name of a kind stands for."""
 _NODE: Final = "node/"
+_KUBELET_SECONDS: Final = 10.0
+"""How long a kubelet may take to answer through the API server."""
 
+_KUBECONFIG: Final = "memqos.kubeconfig"
+
+
+def _choose_kubeconfig(
+    context: click.Context, _option: click.Parameter, value: str | None
+) -> str | None:
+    if value is not None:
+        context.meta[_KUBECONFIG] = value
+    return value
+
+
+def chosen_kubeconfig() -> str | None:
+    """The file that --kubeconfig names."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_KUBECONFIG)
+
+
+_KUBECONFIG_OPTION: Final = click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    expose_value=False,
+    is_eager=True,
+    callback=_choose_kubeconfig,
+    help="The kubeconfig.  [default: KUBECONFIG, else ~/.kube/config]",
+)
 _OPTIONS: Final = {
     "context": click.option(
-        "--context", metavar="NAME", help="A context of the kubeconfig: ask its cluster."
+        "--context", metavar="NAME", help="Use the cluster of this context of the kubeconfig."
     ),
     "namespace": click.option(
         "-n", "--namespace", metavar="NAME", help="A namespace.  [default: the context's]"
     ),
     "selector": click.option(
-        "-l", "--selector", metavar="LABELS", help="Pods with such labels: app=web,tier!=test"
+        "-l", "--selector", metavar="LABELS", help="Label selector: app=web,tier!=test"
     ),
     "node_name": click.option(
-        "--node-name", metavar="NAME", help="A node, by the name the cluster knows it by."
+        "--node-name", metavar="NAME", help="The name of a Node in the cluster."
     ),
 }
 
 
 def cluster_options(*names: str) -> Callable[[_F], _F]:
-    """Those of --context, --namespace, --selector and --node-name that a command takes."""
+    """Those of --context, --namespace, --selector and --node-name that a command takes.
+
+    --kubeconfig comes with --context.
+    """
 
     def add_options(command: _F) -> _F:
+        if "context" in names:
+            command = _KUBECONFIG_OPTION(command)
         for name in reversed(names):
             command = _OPTIONS[name](command)
         return command
 
     return add_options
+
+
+class UnknownConfiguration(NamedTuple):
+    """Why it is not known what a node's kubelet runs with."""
+
+    node: str
+    why: str
+    is_forbidden: bool = False
+
+    def __str__(self) -> str:
+        return (
+            f"the configuration of the kubelet of node {self.node} is unknown, {self.why}: "
+            "defaults are assumed – give it with --kubelet"
+        )
 
 
 class LiveCluster:
@@ -82,27 +132,39 @@ class LiveCluster:
         node_name: str | None = None,
     ) -> None:
         self._context = context
+        self._kubeconfig = chosen_kubeconfig()
         self._namespace = namespace
         self._selector = selector
         self.node_name = node_name
         self._objects: dict[str, bytes] = {}
+        self._configurations: dict[str, RawKubeletConfig | UnknownConfiguration] = {}
+
+    def on_node(self, name: str) -> "LiveCluster":
+        """The same cluster, of which only one node is looked at."""
+        return LiveCluster(self._context, node_name=name)
 
     @property
     def is_chosen(self) -> bool:
         """Whether any option names a cluster."""
-        return any((self._context, self._namespace, self._selector, self.node_name))
+        named = (self._context, self._kubeconfig, self._namespace, self._selector)
+        return any((*named, self.node_name))
 
     @cached_property
     def server(self) -> "ApiClient":
         from memqos.host.apiserver.client import ApiClient
         from memqos.host.apiserver.kubeconfig import cluster_access
 
-        return ApiClient(cluster_access(self._context))
+        return ApiClient(cluster_access(self._context, self._kubeconfig))
 
     @property
     def namespace(self) -> str:
         """The namespace of objects that name none."""
         return self._namespace or self.server.access.namespace
+
+    @property
+    def own_namespace(self) -> str:
+        """The same where the cluster cannot be reached."""
+        return self._namespace or "default"
 
     @property
     def selection_text(self) -> str:
@@ -139,7 +201,7 @@ class LiveCluster:
     def paths_to_read(self, given: tuple[str, ...]) -> tuple[str, ...]:
         """The files that were given, else the pods that options select."""
         if given and self._selector:
-            raise click.UsageError("-l selects among all pods: give no FILE with it")
+            raise click.UsageError("-l selects pods of the cluster: remove FILE")
         if given:
             return given
         return (LIVE_PODS,)
@@ -149,7 +211,9 @@ class LiveCluster:
         if self.is_chosen and not any(
             path is not None and self.is_object_path(path) for path in paths
         ):
-            raise click.UsageError("--context and -n are for a live cluster: all of this is files")
+            raise click.UsageError(
+                "--context, --kubeconfig and -n need a live cluster, but only files are given"
+            )
 
     def is_object_path(self, path: str) -> bool:
         """Whether a path names something in the cluster, and no file."""
@@ -158,6 +222,11 @@ class LiveCluster:
         kind, _, name = path.partition("/")
         known = kind in _BY_ALIAS or path.startswith(_NODE)
         return known and bool(name) and "/" not in name and not os.path.exists(path)
+
+    def kind_of(self, path: str) -> str | None:
+        """The kind that KIND/NAME names: pod, deployment …; None for any other text."""
+        alias, slash, name = path.partition("/")
+        return _BY_ALIAS.get(alias) if slash and name and "/" not in name else None
 
     def load(self, path: str) -> "Iterator[LoadedFile]":
         """The objects of a path, as the server sends them."""
@@ -200,9 +269,39 @@ class LiveCluster:
         try:
             self.get(path)
         except MemqosError as error:
-            complain(f"note: the node is not known: {error}")
+            complain(f"note: the node is unknown: {error}")
             return None
         return path
+
+    def kubelet_configuration(self, node: str) -> "RawKubeletConfig | UnknownConfiguration":
+        """What a node's kubelet runs with, requested once; else why it is not known."""
+        if node not in self._configurations:
+            self._configurations[node] = self._get_configuration(node)
+        return self._configurations[node]
+
+    def _get_configuration(self, node: str) -> "RawKubeletConfig | UnknownConfiguration":
+        from memqos.converge.cluster_node import get_kubelet_configuration
+        from memqos.host.apiserver.api_errors import FORBIDDEN, ApiError
+
+        try:
+            return get_kubelet_configuration(self.kubelet_proxy, node)
+        except ApiError as error:
+            # The rule that grants it is not proposed: nodes/proxy lets run commands in pods.
+            if error.status == FORBIDDEN:
+                why = "the user may not get nodes/proxy (403)"
+                return UnknownConfiguration(node, why, is_forbidden=True)
+            return UnknownConfiguration(node, f"the API server answers {error.status} for it")
+        except MemqosError as error:
+            return UnknownConfiguration(node, error.what)
+
+    @cached_property
+    def kubelet_proxy(self) -> "ApiClient":
+        """The same server, for requests that it passes on to kubelets, which may be down."""
+        from memqos.host.apiserver.client import ApiClient
+
+        return ApiClient(
+            self.server.access, read_timeout=_KUBELET_SECONDS, longest=_KUBELET_SECONDS
+        )
 
     def list_in_namespace(self, plural: str, namespace: str) -> "Iterator[LoadedFile]":
         """All limit ranges or quotas of a namespace."""
@@ -249,7 +348,7 @@ class LiveCluster:
             if error.status not in (404, 503):
                 raise
             raise InputError(
-                "the cluster measures nothing: it has no metrics API",
+                "the cluster has no metrics API",
                 file=self.server.where,
                 hint="give --usage, or install metrics-server",
             ) from None

@@ -7,7 +7,8 @@ import click
 from memqos.agent.configuration import PodOrigin
 from memqos.agent.configuration.schema import configuration_data, configuration_schema
 from memqos.agent.configuration.sources import ConfigurationResult, read_agent_configuration
-from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
+from memqos.cli.check_output import CHECK_FORMATS, CheckFormat, is_check_format, print_check
+from memqos.cli.output import OutputFormat, complain, emit, output_option, print_data, print_lines
 from memqos.errors import InputError
 
 _REFUSED = 2
@@ -15,29 +16,34 @@ _REFUSED = 2
 
 @click.group("config")
 def command() -> None:
-    """Look after the configuration of memqos agent.
+    """Check the configuration of memqos agent, or print its JSON Schema.
 
     \b
-    memqos config check memqos.yaml               all that is wrong, with line and hint
-    memqos config schema > memqos.schema.json     what an editor completes and checks by
+    memqos config check memqos.yaml               every error, with line and hint
+    memqos config schema > memqos.schema.json     completion and checks in an editor
     """
 
 
-@command.command("check", short_help="Say all that is wrong with a configuration, and where.")
+@command.command("check", short_help="Check a configuration: report every error and its line.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@output_option(table="table; json and yaml show what is in force")
-def check_files(files: tuple[str, ...], output: OutputFormat) -> int:
+@output_option(*CHECK_FORMATS, table="table; json and yaml show the effective configuration")
+def check_files(files: tuple[str, ...], output: OutputFormat | CheckFormat) -> int:
     """Check configurations of memqos agent, each on its own; - is standard input.
 
-    The environment and flags of an agent are not looked at.
+    The environment and flags of an agent are ignored.
 
-    Exit code 0: an agent would take them all, 2: something is wrong.
+    Exit code 0: all are valid, 2: there are errors.
     """
     readings = {file: read_agent_configuration(file, {}, {}) for file in files}
     if output == "table":
         for file, reading in readings.items():
             _print_reading(file, reading)
-    else:
+    elif is_check_format(output):
+        from memqos.draw.text.check_report import input_result
+
+        faults = [fault for reading in readings.values() for fault in reading.faults]
+        print_check("config check", map(input_result, faults), files, output)
+    elif output in ("json", "yaml"):
         emit([_reading_data(file, reading) for file, reading in readings.items()], output)
     return _REFUSED if any(reading.faults for reading in readings.values()) else 0
 
@@ -79,7 +85,7 @@ def _fault_data(fault: InputError) -> dict[str, Any]:
     }
 
 
-@command.command("schema", short_help="Print the JSON Schema of a configuration, for editors.")
+@command.command("schema", short_help="Print the JSON Schema of the configuration, for editors.")
 def print_schema() -> None:
     """Print the JSON Schema of an agent's configuration."""
-    emit(configuration_schema(), "json")
+    print_data(configuration_schema(), "json")

@@ -91,11 +91,11 @@ class _Case(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@click.option("--emit", is_flag=True, help="Write what memqos answers, and compare nothing.")
+@click.option("--emit", is_flag=True, help="Print the results of memqos without comparing them.")
 def command(files: tuple[str, ...], emit: bool) -> int:
     """Replay recorded cases (FILE: one JSON object a line, .gz allowed) and show every difference.
 
-    The file's name up to the first dot says what to run. Closes with `N passed, N failed`; exit
+    The file's name up to the first dot selects the area. Ends with `N passed, N failed`; exit
     code 1 on any difference.
     """
     replays = [(file, find_replay(file)) for file in files]
@@ -124,7 +124,7 @@ def _answer(replay: ReplayFunction, case: _Case) -> dict[str, Any]:
     except MemqosError as error:
         return {"refused": str(error)}
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
-        complain(f"{case.id}: the input is not of the form this area has: {error!r}")
+        complain(f"{case.id}: the input does not have the form of this area: {error!r}")
         return {"refused": "input not understood"}
 
 

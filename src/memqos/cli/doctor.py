@@ -16,6 +16,7 @@ from memqos.cli.node_agent import (
 from memqos.cli.node_plan import NodeOptions, load_observation, node_options, observe_node
 from memqos.cli.options import SecondsType, collect_options
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
+from memqos.cli.own_rules import load_rules, rules_option
 from memqos.converge.node_plan import PLAN_FILES, NodePlan, PlanOptions, plan_observation
 from memqos.converge.observation import ObservedNode, with_agent
 from memqos.draw.text.findings import findings_data, findings_text
@@ -50,18 +51,21 @@ _FILES = (
 
 @click.command()
 @node_options
-@click.option("--snapshot", metavar="FILE", help="Judge the node of a snapshot, not this one.")
+@click.option(
+    "--snapshot", metavar="FILE", help="Diagnose the node of a snapshot instead of this one."
+)
 @click.option(
     "--seconds",
     type=SecondsType(0.1, 3600),
     default=3,
-    help="How long to watch who is throttled.  [default: 3]",
+    help="Seconds between the two readings of throttling counters.  [default: 3]",
 )
 @click.option(
     "--reserved",
     is_flag=True,
-    help="Recommend kubeReserved and systemReserved by what the daemons of the node use.",
+    help="Recommend kubeReserved and systemReserved from the memory that the node's daemons use.",
 )
+@rules_option
 @agent_options
 @no_agent_option
 @output_option()
@@ -72,20 +76,22 @@ def command(
     snapshot: str | None,
     seconds: float,
     reserved: bool,
+    packages: tuple[str, ...],
     output: OutputFormat,
     agent: str | None,
     journal: str | None,
     no_agent: bool,
 ) -> int:
-    """Judge this node, or that of a snapshot: whether Memory QoS works here, and for whom not.
+    """Diagnose this node, or that of a snapshot: problems, evidence, fixes.
 
-    Where an agent of memqos enforces, the values it manages are compared with its own plan. With
-    --no-agent, or with options such as --policy that ask for another plan, Kubernetes' is taken.
+    If an agent of memqos enforces on the node, the values it manages are compared with its own
+    plan. With --no-agent, or with options such as --policy, Kubernetes' plan is used.
 
-    With --reserved it recommends instead what to reserve for the daemons beside the pods.
+    With --reserved it recommends kubeReserved and systemReserved for the node's daemons instead.
 
     Exit code 0: nothing above info, 2: warnings or errors were found, 1: error.
     """
+    own_rules = load_rules(packages, "node")
     if snapshot is None:
         root = options.cgroup_root
         observation = with_agent(
@@ -101,7 +107,7 @@ def command(
     facts = _facts(observation, later, plan, refusal)
     if snapshot is None and options.cgroup_root == SYSTEM_ROOT:
         facts = msgspec.structs.replace(facts, nri=read_nri())
-    findings = judge_node(facts)
+    findings = judge_node(facts, own_rules)
     notes = [*observation.notes, *agent_notes(observation.agent)]
     if observation.agent is not None and plan is not None and plan.managed:
         notes.append(f"values are compared {agent_line(observation.agent)}")
@@ -122,7 +128,7 @@ def command(
     for fault in observation.faults:
         complain(fault)
     if observation.faults:
-        complain("some pods could not be read, so this is not all – see above")
+        complain("some pods could not be read, so this is incomplete – see above")
         return _ERROR
     return _FINDINGS if any(finding.severity != "info" for finding in findings) else 0
 
@@ -136,8 +142,8 @@ def _recommend_reserved(
 
     if plan is None:
         raise InputError(
-            "what is reserved now is not known",
-            hint=refusal or "give the kubelet's configuration with --kubelet",
+            "the current reservation is unknown",
+            hint=refusal or "give the kubelet configuration with --kubelet",
         )
     configured = read_reservations(plan.config, plan.settings.release.minor)
     nothing = Quantity.of(0)
@@ -151,7 +157,7 @@ def _recommend_reserved(
     )
     if not any(each.slices for each in advice):
         raise InputError(
-            "no cgroup beside the pods is known", hint="run it on the node, where systemd runs"
+            "no cgroup outside kubepods is known", hint="run it on the node, where systemd runs"
         )
     if output == "table":
         print_lines(reserved_text(advice))

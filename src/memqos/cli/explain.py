@@ -1,14 +1,17 @@
 """`memqos explain`: what Kubernetes makes of a Pod, with the reason for every number."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+import msgspec
 
+from memqos.cli.browser import open_option, open_page, require_page
+from memqos.cli.check_output import CHECK_FORMATS, is_check_format, pod_notes, print_check
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
 from memqos.cli.manifest_reader import ManifestReader, origin_of
-from memqos.cli.options import collect_options, strict_option
-from memqos.cli.output import complain, emit, output_option, print_lines, print_notes
+from memqos.cli.options import collect_options, manifest_arguments, strict_option
+from memqos.cli.output import complain, emit, output_option, print_lines, print_markup, print_notes
 from memqos.cli.settings import (
     SettingsArguments,
     check_settings_options,
@@ -26,7 +29,7 @@ from memqos.cluster.node_admission import (
     refuse_on_node,
 )
 from memqos.draw.text.pod import PodExplanation, settings_line
-from memqos.errors import InputError
+from memqos.errors import InputError, UnsupportedRelease
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests
 from memqos.kube.node import WINDOWS
 from memqos.kube.pod import Pod
@@ -42,18 +45,24 @@ from memqos.settings.resolver import NodeSettings, with_gate_off
 from memqos.settings.settings import Settings
 from memqos.units import format_bytes, scientific
 
+if TYPE_CHECKING:
+    from memqos.draw.text.check_report import CheckResult
+    from memqos.draw.text.release_comparison import ReleaseColumn
+
 _Row = list[PodExplanation]
-"""One pod, in each of the releases compared, or with MemoryQoS on and off."""
+"""One pod in each of the releases; where nothing says whether MemoryQoS is on, then again in each
+with it off."""
 
 
 @click.command()
-@click.argument("files", nargs=-1, metavar="FILE…")
+@manifest_arguments()
 @click.option("--why", is_flag=True, help="Show the derivation of every number.")
-@output_option("svg")
+@output_option("svg", *CHECK_FORMATS)
+@open_option
 @click.option(
     "--compare",
     metavar="VERSION,…",
-    help="A column for each of these releases, differences marked.",
+    help="Show a column for each of these releases, and mark differences.",
 )
 @strict_option
 @cluster_options("context", "namespace", "selector")
@@ -64,46 +73,50 @@ def command(
     *,
     files: tuple[str, ...],
     why: bool,
-    output: Literal["table", "json", "yaml", "svg"],
+    output: Literal["table", "json", "yaml", "svg", "sarif", "junit"],
+    opens: bool,
     compare: str | None,
     strict: bool,
     context: str | None,
     namespace: str | None,
     selector: str | None,
 ) -> int:
-    """Show what a node will do with the Pods in FILE… and why.
+    """Show the cgroup values of the Pods in FILE…, and the rules behind them.
 
     FILE is a manifest in YAML or JSON with any number of documents, a folder of them, or - for
     standard input: Pods, Lists, and the templates inside Deployment, StatefulSet, DaemonSet,
     ReplicaSet, Job and CronJob. Or it names one of these in a live cluster, such as pod/web-0;
-    without FILE, -n and -l select the pods. A live pod is taken as the cluster holds it. Without
-    any of these it is the pods of --snapshot.
+    without FILE, -n and -l select the pods. A live pod is read as stored in the cluster. Without
+    any of these the pods of --snapshot are explained.
 
-    Exit code 1 if anything could not be read or is invalid; the rest is explained all the same.
+    Exit code 1 if anything could not be read or is invalid; the rest is still explained.
     """
+    if opens:
+        require_page(output, "table", "svg")
     live = LiveCluster(context, namespace, selector)
-    if not files and not live.is_chosen:
-        if options.snapshot is None:
-            raise click.UsageError(
-                "explain what? Give FILE…, --snapshot, or -n or -l for a live cluster"
-            )
-        files = (options.snapshot,)
-    files = live.paths_to_read(files)
-    live.require_use(*files, options.node)
+    files = _files_to_read(live, files, options)
     releases = [part.strip() for part in compare.split(",")] if compare else [None]
     if any(map(live.is_object_path, files)):
         options = with_cluster_defaults(live, options, files)
     resolved = [resolve_settings(options, release, live) for release in releases]
-    if not compare and resolved[0].enablement.state == "as if on":
-        resolved.append(with_gate_off(resolved[0]))
-    reader = ManifestReader(live, strict=strict)
-    rows = _rows(reader, files, resolved)
-    if output == "svg":
-        _print_svg(rows, resolved)
-    elif output != "table":
-        emit(_data(rows, resolved, why=why, compared=compare is not None), output)
+    server = None if compare else _server_release(resolved[0], options)
+    if server is not None:
+        resolved = [_resolve_as_kubelet(resolved[0], options, live, server)]
+    if resolved[0].enablement.state == "as if on":
+        resolved += map(with_gate_off, resolved[:])
+    results: list[CheckResult] | None = [] if is_check_format(output) else None
+    reader = ManifestReader(live, strict=strict, results=results)
+    rows = _rows(reader, files, resolved, server)
+    if results is not None and is_check_format(output):
+        results += [each for row in rows for each in pod_notes(row[0])]
+        print_check("explain", results, reader.files_read, output)
+    elif opens or output == "svg":
+        _show_svg(rows, resolved, opens=opens)
+    elif output in ("json", "yaml"):
+        count = len(releases) if compare else None
+        emit(_data(rows, resolved, why=why, compared=count), output)
     elif compare:
-        _print_comparison(rows, resolved)
+        _print_comparison(rows, resolved[: len(releases)])
     else:
         _print(rows, resolved, why=why)
     if LIVE_PODS in files and not reader.pods_read:
@@ -111,10 +124,67 @@ def command(
     return 1 if reader.faults else 0
 
 
+def _files_to_read(
+    live: LiveCluster, files: tuple[str, ...], options: SettingsArguments
+) -> tuple[str, ...]:
+    if not files and not live.is_chosen:
+        if options.snapshot is None:
+            raise click.UsageError(
+                "no pods given: give FILE…, --snapshot, or -n or -l for a live cluster"
+            )
+        files = (options.snapshot,)
+    files = live.paths_to_read(files)
+    live.require_use(*files, options.node)
+    return files
+
+
+def _server_release(resolved: NodeSettings, options: SettingsArguments) -> Release | None:
+    """The API server's release, where it is not that of the kubelet of the node that is given.
+
+    On a machine as it was observed, a stated release is one to plan by, for every command alike.
+    """
+    facts = resolved.facts
+    stated = None if facts.is_observed else options.release
+    version = stated or (None if options.release else facts.server_version)
+    if facts.version is None or version is None:
+        return None
+    try:
+        server = Release.of(version, options.gates)
+        is_same = server.minor == kubelet_release(facts.version, server).minor
+    except UnsupportedRelease:
+        return None  # of a release that memqos does not know, all is as one release has it
+    return None if is_same else server
+
+
+def _resolve_as_kubelet(
+    resolved: NodeSettings, options: SettingsArguments, live: LiveCluster, server: Release
+) -> NodeSettings:
+    """The settings by the release of the node's kubelet, which is not that of the API server."""
+    # Imported here: most pods are explained for one release.
+    from memqos.audit.preflight import NodeSystem, kubelet_skew
+
+    version = resolved.facts.version
+    kubelet = kubelet_release(version, server)
+    gates = {name: on for name, on in options.gates.items() if stage(name, kubelet.minor)}
+    changed = msgspec.structs.replace(options, release=None, gates=gates)
+    resolved = resolve_settings(changed, live=live)
+    skew = kubelet_skew(NodeSystem(kubelet=version), kubelet.minor, server.minor)
+    assert skew is not None
+    is_supported = "" if skew.is_supported else ", a skew that Kubernetes does not support"
+    note = (
+        f"API server {server} sets defaults and validates pods; the values are those of the "
+        f"node's kubelet, {version}{is_supported}"
+    )
+    return msgspec.structs.replace(resolved, notes=(*resolved.notes, note))
+
+
 def _rows(
-    reader: ManifestReader, files: Sequence[str], resolved: Sequence[NodeSettings]
+    reader: ManifestReader,
+    files: Sequence[str],
+    resolved: Sequence[NodeSettings],
+    server: Release | None,
 ) -> Iterator[_Row]:
-    planners = [Planner(each.settings) for each in resolved]
+    planners = [Planner(each.settings, server) for each in resolved]
     for template, pod in reader.pods(files):
         try:
             row = [
@@ -132,7 +202,7 @@ def _rows(
 def _explain_pod(
     planner: Planner, node: NodeSettings, pod: Pod, template: Template
 ) -> PodExplanation:
-    release = planner.settings.release
+    release = planner.server
     written, semantics = shape_of(pod, release), planner.semantics(pod)
     stored = pod if is_stored(pod) else with_shape(pod, semantics.shape)
     notes = [
@@ -142,7 +212,7 @@ def _explain_pod(
         *_admission_notes(stored, node, release),
     ]
     if is_stored(pod):
-        notes.append("taken as the cluster holds it: defaulted and accepted already")
+        notes.append("read from the cluster: defaults are set and it is accepted already")
     return PodExplanation(
         origin=origin_of(template),
         label=template.label,
@@ -180,8 +250,8 @@ def _overflow_notes(shape: Shape) -> Iterator[str]:
     most = whole(max(amounts, default=0))
     if most > MAX_INT64:
         yield (
-            f"{scientific(most)} of memory is more than 2⁶³ − 1, the most that Kubernetes can "
-            "hold: scheduler and kubelet make something else of it, and it counts as nothing here"
+            f"{scientific(most)} of memory exceeds 2⁶³ − 1, the maximum in Kubernetes: scheduler "
+            f"and kubelet compute with another number, and memqos counts it as 0"
         )
 
 
@@ -190,19 +260,23 @@ def _admission_notes(pod: Pod, resolved: NodeSettings, server: Release) -> Itera
     facts = resolved.facts
     if facts.version is None and facts.os is None:
         return
-    kubelet = (
-        kubelet_release(facts.version, server)
-        if resolved.kubelet is None
-        else resolved.kubelet.release
-    )
+    try:
+        kubelet = (
+            kubelet_release(facts.version, server)
+            if resolved.kubelet is None
+            else resolved.kubelet.release
+        )
+    except UnsupportedRelease as error:
+        yield f"admission by the kubelet of this node is not checked: {error.what}"
+        return
     node = AdmittingNode(name=pod.spec.node_name or "", os=facts.os or LINUX, allocatable={})
     refused = refuse_on_node(pod, node, kubelet)
     if refused is not None:
         yield f"the kubelet of this node, {kubelet}, refuses it: {refused.words}"
     elif ignores_pod_level(pod, kubelet):
         yield (
-            f"the kubelet of this node, {kubelet}, does not know spec.resources: it runs the pod "
-            "by the resources of its containers alone"
+            f"the kubelet of this node, {kubelet}, does not support spec.resources: it uses the "
+            f"resources of the containers only"
         )
 
 
@@ -215,7 +289,7 @@ def _size_notes(plan: PodPlan | None, settings: Settings) -> Iterator[str]:
     if request > available:
         yield (
             f"it requests {format_bytes(request)} of memory, more than the "
-            f"{format_bytes(available)} that this node has for pods: it can never run there"
+            f"{format_bytes(available)} allocatable on this node: it can never run there"
         )
 
 
@@ -236,14 +310,23 @@ def _print(rows: Iterable[_Row], resolved: Sequence[NodeSettings], *, why: bool)
 
 
 def _print_comparison(rows: Iterable[_Row], resolved: Sequence[NodeSettings]) -> None:
-    from memqos.draw.text.pod import release_comparison
+    from memqos.draw.text.release_comparison import release_comparison
 
-    titles = [str(each.settings.release) for each in resolved]
     valid = (row for row in rows if any(each.semantics.plan is not None for each in row))
     for index, row in enumerate(valid):
         if not index:
             _print_settings(resolved)
-        print_lines(["", *release_comparison(list(zip(titles, row, strict=True)))])
+        print_lines(["", *release_comparison(_columns(row, resolved))])
+
+
+def _columns(row: _Row, resolved: Sequence[NodeSettings]) -> "list[ReleaseColumn]":
+    from memqos.draw.text.release_comparison import ReleaseColumn
+
+    gate_off: list[PodExplanation | None] = [*row[len(resolved) :]] or [None] * len(resolved)
+    return [
+        ReleaseColumn(title=str(each.settings.release), pod=pod, gate_off=off)
+        for each, pod, off in zip(resolved, row, gate_off, strict=False)
+    ]
 
 
 def _print_settings(resolved: Sequence[NodeSettings]) -> None:
@@ -253,7 +336,7 @@ def _print_settings(resolved: Sequence[NodeSettings]) -> None:
     print_notes(dict.fromkeys(note for each in resolved for note in each.notes))
 
 
-def _print_svg(rows: Iterable[_Row], resolved: Sequence[NodeSettings]) -> None:
+def _show_svg(rows: Iterable[_Row], resolved: Sequence[NodeSettings], *, opens: bool) -> None:
     from memqos.draw.svg.levels import levels_svg
     from memqos.draw.svg.pod_levels import pod_levels_chart
 
@@ -263,33 +346,33 @@ def _print_svg(rows: Iterable[_Row], resolved: Sequence[NodeSettings]) -> None:
         for pod, each in zip(row, resolved, strict=True)
         if pod.semantics.plan is not None and not pod.windows
     ]
-    if charts:
-        print(levels_svg(charts))
-    else:
+    if not charts:
         complain("no pod here has cgroup values: there is nothing to draw")
+    elif opens:
+        from memqos.draw.html.picture import picture_page
+
+        open_page(picture_page("Memory levels", levels_svg(charts)))
+    else:
+        print_markup(levels_svg(charts))
 
 
 def _data(
-    rows: Iterable[_Row], resolved: Sequence[NodeSettings], *, why: bool, compared: bool
+    rows: Iterable[_Row], resolved: Sequence[NodeSettings], *, why: bool, compared: int | None
 ) -> dict[str, Any]:
-    settings = [settings_data(each) for each in resolved]
-    if compared:
-        from memqos.draw.text.pod import release_comparison_data
+    """All of it for scripts; `compared` is how many releases are."""
+    if compared is not None:
+        from memqos.draw.text.release_comparison import release_comparison_data
 
-        titles = [str(each.settings.release) for each in resolved]
-        pods = [release_comparison_data(list(zip(titles, row, strict=True))) for row in rows]
-        enablement = {
-            title: each.enablement.data for title, each in zip(titles, resolved, strict=True)
-        }
+        releases = {str(each.settings.release): each for each in resolved[:compared]}
         return {
-            "terms": dict(zip(titles, settings, strict=True)),
-            "enablement": enablement,
-            "pods": pods,
+            "terms": {title: settings_data(each) for title, each in releases.items()},
+            "enablement": {title: each.enablement.data for title, each in releases.items()},
+            "pods": [release_comparison_data(_columns(row, resolved[:compared])) for row in rows],
         }
     from memqos.draw.text.pod_data import pod_data
 
     return {
-        "terms": settings[0],
+        "terms": settings_data(resolved[0]),
         "enablement": resolved[0].enablement.data,
         "pods": [
             pod_data(

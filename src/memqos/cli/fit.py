@@ -22,15 +22,15 @@ from memqos.cli.fit_nodes import (
     shape_as_stored,
 )
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
-from memqos.cli.options import release_options, resolve_release, strict_option
+from memqos.cli.options import manifest_arguments, release_options, resolve_release, strict_option
 from memqos.cli.output import (
     OutputFormat,
     emit,
     output_option,
     print_lines,
     print_notes,
-    raw_stream,
 )
+from memqos.cli.streams import raw_stream
 from memqos.cluster.fit import judge_fit
 from memqos.cluster.fit_demand import NodeInfo, SchedulingDemand
 from memqos.cluster.fit_survey import FitSurvey, survey_fit
@@ -50,16 +50,16 @@ LONG: Final = 200_000
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@manifest_arguments(required=True)
 @click.option(
     "--nodes",
     "nodes_file",
     metavar="FILE",
-    help="Nodes, and Pods if they stand there too: kubectl get nodes,pods -A -o yaml; "
-    "or the word cluster, for those of a live one.",
+    help="Nodes, with or without Pods: kubectl get nodes,pods -A -o yaml; or 'cluster' for those "
+    "of a live cluster.",
 )
-@click.option("--snapshot", metavar="FILE", help="One node and its Pods, out of a snapshot.")
-@click.option("--pods", "pods_file", metavar="FILE", help="The Pods on the nodes.")
+@click.option("--snapshot", metavar="FILE", help="One node and its Pods, from a snapshot.")
+@click.option("--pods", "pods_file", metavar="FILE", help="Pods that run on the nodes.")
 @click.option("--why", is_flag=True, help="Show the arithmetic of every node.")
 @strict_option
 @output_option()
@@ -78,10 +78,10 @@ def command(
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
-    """Show which nodes have room for each Pod in FILE…, as the scheduler counts.
+    """Show which nodes can run each Pod in FILE…, with the scheduler's arithmetic.
 
-    Pods with a spec.nodeName count on their node. Each pod of FILE… is looked at on its own, and
-    for resources alone: taints, selectors and affinity are not looked at. More than 20 nodes are
+    Pods with a spec.nodeName count on their node. Each pod of FILE… is checked on its own, for
+    resources only: taints, selectors and affinity are ignored. More than 20 nodes are
     counted; --why lists each of them.
 
     FILE is a manifest, a folder, a snapshot, or - for standard input; --nodes takes snapshots too.
@@ -175,8 +175,8 @@ def _pod_notes(pod: Pod, kubelets: Kubelets) -> Iterator[str]:
     if unaware:
         more = f" and {len(unaware) - _MAX_NAMES:,} more" if len(unaware) > _MAX_NAMES else ""
         yield (
-            "kubelets before 1.32 do not know spec.resources and run it by the resources of its "
-            f"containers alone: {', '.join(unaware[:_MAX_NAMES])}{more}"
+            "kubelets before 1.32 ignore spec.resources and use the resources of the containers "
+            f"only: {', '.join(unaware[:_MAX_NAMES])}{more}"
         )
 
 
@@ -228,10 +228,11 @@ def _print(
     if not results:
         return
     on_nodes = pluralize(sum(node.pods for node in cluster), "pod")
-    print(
+    settings = (
         f"Kubernetes {release} · {pluralize(len(cluster), 'node')} with {on_nodes} · "
-        "resources alone, without taints and affinity"
+        "resources only, without taints and affinity"
     )
+    print_lines([settings])
     print_notes(notes)
     for result in results:
         print_lines(["", *fit_text(result)])

@@ -1,13 +1,13 @@
 """Nodes and the pods on them, out of files, as the scheduler counts them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader
+from memqos.cli.snapshot_node import snapshot_node
 from memqos.cluster.fit_demand import (
-    PODS_RESOURCE,
     NodeInfo,
     SchedulingDemand,
     node_info,
@@ -33,10 +33,6 @@ from memqos.units import pluralize
 
 if TYPE_CHECKING:
     from memqos.manifests.objects import Item
-    from memqos.manifests.snapshot import Snapshot
-
-_DEFAULT_MAX_PODS: Final = 110
-"""The kubelet's own default of maxPods (apis/config/v1beta1/defaults.go)."""
 
 
 class FitNode(msgspec.Struct, frozen=True):
@@ -185,7 +181,7 @@ def _read_node(item: "Item") -> FitNode:
     amounts: ResourceList | None = getattr(node.status, side)
     if not amounts:
         raise InputError(
-            "the Node does not say what it has",
+            "the Node has no status.allocatable",
             field="status.allocatable",
             hint="take it from a cluster: kubectl get nodes -o yaml",
         )
@@ -205,53 +201,12 @@ def _read_snapshot(item: "Item", notes: list[str]) -> tuple[FitNode, list[Locate
     from memqos.manifests.snapshot import Snapshot, check_form
 
     snapshot = check_form(item.decode(Snapshot), item.document.file)
-    names = [pod.spec.node_name for pod in snapshot.running if pod.spec.node_name]
-    name = names[0] if names else item.document.file
-    notes.append(f"{name} is made of a snapshot: only cpu, memory and places for pods are known")
+    node = snapshot_node(snapshot, item.document.file)
+    name = node.name
+    notes.append(f"{name} comes from a snapshot: only cpu, memory and the number of pods are known")
+    notes += [f"{name}: {note}" for note in node.notes]
     pods: list[LocatedPod] = [
         (item, msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=name)))
         for pod in snapshot.running
     ]
-    allocatable, about = _snapshot_allocatable(snapshot, item.document.file)
-    notes += [f"{name}: {note}" for note in about]
-    return FitNode(name, allocatable, snapshot.kubelet or None), pods
-
-
-def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> tuple[Amounts, tuple[str, ...]]:
-    """What the node would publish, and the notes on the settings that this follows from."""
-    from memqos.host.snapshots import snapshot_cgroup_names
-    from memqos.kube.node import Capacity, allocatable
-    from memqos.settings.facts import facts_of_snapshot
-    from memqos.settings.resolver import configuration_document, resolve
-    from memqos.settings.settings import SettingsOptions
-
-    # The note on the release is about that of the whole command.
-    facts = msgspec.structs.replace(facts_of_snapshot(snapshot, file), version_source=None)
-    node_settings = resolve(facts, SettingsOptions())
-    places = _DEFAULT_MAX_PODS
-    if facts.configuration is not None:
-        # maxPods has no part in memory, so the settings do not hold it.
-        places = configuration_document(facts.configuration).data.get("maxPods") or places
-    kubepods = snapshot_cgroup_names(snapshot, file).kubepods
-    cpus = _cpu_count(snapshot.cgroups.get(kubepods, {}).get("cpuset.cpus", ""))
-    if not cpus:
-        raise InputError(
-            "the snapshot does not say which cpus pods may use",
-            field="cgroups",
-            hint=f"{kubepods} has no cpuset.cpus: give the Node instead",
-        )
-    capacity = Capacity(cpu=cpus * 1000, memory=snapshot.memory)
-    published = allocatable(
-        capacity, node_settings.config, node_settings.settings.release
-    ).published
-    amounts = {name: amount.milli for name, amount in published.items()}
-    return amounts | {PODS_RESOURCE: places * 1000}, node_settings.notes
-
-
-def _cpu_count(cpus: str) -> int:
-    """How many cpus a list such as 0-3,8 names, as cpuset.cpus spells it (cgroup-v2.rst)."""
-    count = 0
-    for part in filter(None, cpus.strip().split(",")):
-        first, _, last = part.partition("-")
-        count += int(last or first) - int(first) + 1
-    return count
+    return FitNode(name, node.published, snapshot.kubelet or None), pods

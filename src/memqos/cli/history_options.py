@@ -12,7 +12,7 @@ import msgspec
 
 from memqos.cli.cluster_access import LiveCluster
 from memqos.cli.manifest_reader import ManifestReader
-from memqos.cli.output import show_status
+from memqos.cli.streams import show_status
 from memqos.errors import InputError
 from memqos.host.record_files import RECORDS_FOLDER
 from memqos.size.consequences import workload_of
@@ -61,32 +61,31 @@ def history_options(command: _F) -> _F:
     """--history and what belongs to it."""
     for option in (
         click.option("--client-key", metavar="FILE", help="The key of --client-cert."),
-        click.option("--client-cert", metavar="FILE", help="A certificate for Prometheus."),
-        click.option("--ca-file", metavar="FILE", help="Who signed Prometheus's certificate."),
-        click.option("--token-file", metavar="FILE", help="A token for Prometheus."),
+        click.option("--client-cert", metavar="FILE", help="A client certificate for Prometheus."),
+        click.option("--ca-file", metavar="FILE", help="The CA of the certificate of Prometheus."),
+        click.option("--token-file", metavar="FILE", help="A bearer token for Prometheus."),
         click.option(
             "--step",
             type=click.FloatRange(min=1),
             default=300.0,
             metavar="SECONDS",
-            help="Prometheus: seconds between two points; peaks between them count.  "
-            "[default: 300]",
+            help="Prometheus: step in seconds; peaks within a step count.  [default: 300]",
         ),
         click.option(
             "--days",
             type=click.FloatRange(min=0, min_open=True, max=3650),
             default=14.0,
-            help="Prometheus: how far to look back.  [default: 14]",
+            help="Prometheus: days of history to read.  [default: 14]",
         ),
         click.option(
-            "--until", type=TimeType(), help="Use nothing after this time: seconds, or a date."
+            "--until", type=TimeType(), help="Ignore history after this time: seconds, or a date."
         ),
         click.option(
             "--history",
             multiple=True,
             metavar="SOURCE",
-            help="A CSV file, a saved answer of Prometheus, its address, or a folder of an "
-            f"agent's records; may be repeated.  [default: {RECORDS_FOLDER}]",
+            help="A CSV file, a saved response of Prometheus, its address, or the records folder "
+            f"of an agent; may be repeated.  [default: {RECORDS_FOLDER}]",
         ),
     ):
         command = option(command)
@@ -100,7 +99,7 @@ def history_sources(options: HistoryOptions, namespace: str | None) -> list[Hist
     names = options.history
     if not names:
         if not os.path.isdir(RECORDS_FOLDER):
-            raise click.UsageError("give --history: a file, a folder, or Prometheus's address")
+            raise click.UsageError("give --history: a file, a folder, or the address of Prometheus")
         names = (RECORDS_FOLDER,)
     return [
         _prometheus(name, options, namespace)
@@ -158,11 +157,13 @@ def read_table(
     table = HistoryTable(until)
     table.read(read_batches(sources, matches))
     if not table.containers:
-        raise InputError("no series matches", hint="is the history of these pods, and -n right?")
+        raise InputError(
+            "no series matches", hint="check that the history is of these pods, and check -n"
+        )
     return table
 
 
-class Selection(msgspec.Struct, frozen=True):
+class HistorySelection(msgspec.Struct, frozen=True):
     """What the arguments of a command name: manifests, and pods or workloads by name."""
 
     manifests: tuple[WorkloadManifest, ...]
@@ -184,7 +185,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 def select_series(
     arguments: Sequence[str], context: str | None, namespace: str | None
-) -> Selection:
+) -> HistorySelection:
     """Files are manifests; other arguments are objects of a cluster with --context, else names."""
     files = [each for each in arguments if each == "-" or os.path.exists(each)]
     others = [each for each in arguments if each not in files]
@@ -199,7 +200,7 @@ def select_series(
     for template, pod in reader.pods(files):
         kind, _, name = template.label.partition("/")
         manifests.append(WorkloadManifest(kind, name, template.namespace or namespace, pod))
-    return Selection(
+    return HistorySelection(
         tuple(manifests),
         tuple(each.rpartition("/")[2] if each.count("/") == 1 else each for each in others),
         namespace,

@@ -11,8 +11,8 @@ from typing import Final, NoReturn
 import click
 
 from memqos.cli.lazy_group import LazyGroup
-from memqos.cli.output import guard_streams
-from memqos.draw.text.terminal import message_lines
+from memqos.cli.output import complain
+from memqos.cli.streams import color_option, guard_streams
 from memqos.errors import MemqosError
 
 WRONG_USAGE: Final = 64
@@ -24,27 +24,31 @@ _HINTS: Final = {
 }
 
 _COMMANDS: Final = {
-    "explain": "What Kubernetes makes of a Pod, with the reason for every number.",
-    "plan": "What would change on a node, and why.",
-    "apply": "Write what plan shows, and keep what was there before.",
-    "rollback": "Put back what was there before memqos wrote.",
-    "agent": "Keep a node as planned while pods come and go.",
-    "doctor": "What is wrong with a node, what tells so, and what helps.",
-    "why": "Why a container was throttled, killed or evicted, and what prevents it.",
-    "size": "What containers should request, out of their history, and at which risk.",
-    "backtest": "What would have happened in the past under other settings.",
-    "audit": "What Memory QoS would do to a whole cluster, and what is wrong today.",
-    "rules": "What audit and doctor look for, and why.",
-    "admit": "What limit ranges and quotas make of new pods.",
-    "fit": "Which nodes have room for a pod, and what the others lack.",
-    "rank": "Who is evicted, and who is killed, first.",
-    "resize": "Whether a running pod can be resized in place, and what changes.",
-    "numa": "NUMA memory: who holds it, who would be refused, and what would fit.",
-    "config": "Check the configuration of an agent, and print its schema.",
-    "webhook": "Complete and judge new pods as an admission server.",
-    "snapshot": "Write all that is known of this node into one file, without secrets.",
-    "conformance": "Replay recorded cases and show every difference.",
-    "completion": "Print the shell code that completes memqos's commands.",
+    "explain": "Show the cgroup values of a Pod, and the rule behind every number.",
+    "plan": "Show what would change on a node, and why.",
+    "apply": "Write the planned values, and save the previous ones for rollback.",
+    "rollback": "Restore the values from before memqos wrote them.",
+    "agent": "Run the agent: keep the cgroup values of a node as planned.",
+    "status": "Show whether Memory QoS works on a node, who is throttled, and what was done.",
+    "top": "Watch the memory of a node's containers, live or recorded.",
+    "web": "Serve a page for the node and the cluster on this machine.",
+    "doctor": "Diagnose a node: problems, evidence, fixes.",
+    "why": "Show why a container was throttled, OOM-killed or evicted, and how to prevent it.",
+    "size": "Recommend memory requests and limits from usage history, with their risk.",
+    "backtest": "Replay usage history under other settings.",
+    "audit": "Audit a cluster: effects of Memory QoS, and problems it has today.",
+    "rules": "List the rules of audit and doctor, and explain them.",
+    "admit": "Check new pods against LimitRanges, quotas and policies.",
+    "fit": "Show which nodes can run a pod, and what the others lack.",
+    "rank": "Show the order of eviction and OOM kills.",
+    "resize": "Check an in-place resize of a running pod, and show what changes.",
+    "numa": "Inspect NUMA memory: assignments, admission of pods, reservedMemory.",
+    "config": "Check an agent configuration, or print its JSON Schema.",
+    "webhook": "Run an admission webhook that sets defaults and validates new pods.",
+    "snapshot": "Save the state of this node to one file, without secrets.",
+    "lab": "Run experiments with Memory QoS on a real kernel, with verdicts.",
+    "conformance": "Replay recorded cases, and show every difference.",
+    "completion": "Print the code for shell completion.",
 }
 
 
@@ -55,11 +59,12 @@ _COMMANDS: Final = {
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="memqos")
+@color_option
 def cli() -> None:
     """Memory quality of service for Kubernetes nodes.
 
     \b
-    memqos explain pod.yaml                       what a node will do with this Pod
+    memqos explain pod.yaml                       cgroup values of this Pod
     memqos explain pod.yaml --node node.yaml --why
     memqos explain pod.yaml --compare 1.22,1.27,1.36,1.37
     """
@@ -71,7 +76,11 @@ def main() -> NoReturn:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
     guard_streams()
     try:
-        code = cli.main(prog_name="memqos", standalone_mode=False)
+        if instruction := os.environ.get("_MEMQOS_COMPLETE"):
+            from memqos.cli.completion import answer_shell
+
+            sys.exit(answer_shell(cli, instruction))
+        code = cli.main(prog_name=_program_name(), standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except click.UsageError as error:
@@ -87,16 +96,31 @@ def main() -> NoReturn:
         _complain("interrupted")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # The reader has exited (memqos … | head). Python would report it again at shutdown.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has exited (memqos … | head).
+        _discard_output()
         sys.exit(1)
     except OSError as error:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _discard_output()
         _complain(_describe_os_error(error))
         sys.exit(1)
 
 
+def _discard_output() -> None:
+    """Drop what cannot be written: Python would try again at shutdown, and exit with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _program_name() -> str:
+    """What the user typed: kubectl runs plugins by their file's name."""
+    started_as = os.path.basename(sys.argv[0])
+    return "kubectl memqos" if started_as == "kubectl-memqos" else "memqos"
+
+
 def _complain(what: object) -> None:
-    print("\n".join(message_lines(what, "memqos: ")), file=sys.stderr)
+    complain(what, "memqos: ")
 
 
 def _describe_os_error(error: OSError) -> str:

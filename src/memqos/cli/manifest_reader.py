@@ -17,6 +17,7 @@ from memqos.plan.semantics import is_stored
 
 if TYPE_CHECKING:
     from memqos.cli.cluster_access import LiveCluster
+    from memqos.draw.text.check_report import CheckLevel, CheckResult
     from memqos.host.manifest_files import LoadedFile
     from memqos.manifests.objects import Item
 
@@ -32,12 +33,20 @@ class ManifestReader:
 
     A folder, a stream of documents and a List hold whatever an application needs, so objects
     without pods are skipped there and counted, unless the reader is `strict`. A file that holds
-    such an object alone is a fault.
+    such an object alone is a fault. With `results` what is wrong is added to them, not printed.
     """
 
-    def __init__(self, live: "LiveCluster | None" = None, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        live: "LiveCluster | None" = None,
+        *,
+        strict: bool = False,
+        results: "list[CheckResult] | None" = None,
+    ) -> None:
         self.faults = 0
         self.pods_read = 0
+        self.files_read: list[str] = []
+        self._results = results
         self._live = live
         self._strict = strict
         self._skipped: Counter[str] = Counter()
@@ -52,7 +61,7 @@ class ManifestReader:
                     self._skipped[found.kind or "of no kind"] += 1
                 else:
                     self.refuse(found.fault if isinstance(found, NoPods) else found)
-        self._report_skipped("as they hold no pods")
+        self._report_skipped("as they have no pods")
 
     def _may_skip(self, found: NoPods, document: Document, place: "_Place") -> bool:
         if self._strict:
@@ -85,12 +94,12 @@ class ManifestReader:
                     self._skipped[item.kind or "of no kind"] += 1
                 else:
                     self.refuse(_wrong_kind_error(item, kinds))
-        self._report_skipped(f"as only {' and '.join(kinds)} count here")
+        self._report_skipped(f"as only {' and '.join(kinds)} are used here")
 
     def refuse(self, error: InputError) -> None:
-        """Count a fault and print it."""
+        """Count a fault and report it."""
         self.faults += 1
-        complain(error)
+        self._report(error, "error")
 
     def require_no_faults(self, file: str) -> None:
         """Stop at the first fault in a file that every answer depends on."""
@@ -106,6 +115,7 @@ class ManifestReader:
 
     def _parse(self, loaded: "Iterable[LoadedFile]") -> Iterator[tuple[Document, "_Place"]]:
         for file, data in loaded:
+            self.files_read.append(file)
             if isinstance(data, InputError):
                 self.refuse(data)
                 continue
@@ -153,9 +163,17 @@ class ManifestReader:
         return self.faults > before
 
     def _warn(self, template: Template, pod: Pod) -> None:
-        """Print what the API server accepts with a warning."""
+        """Report what the API server accepts with a warning."""
         for field, message, hint in fractional_bytes(pod):
-            complain(template.error(message, field, hint), "warning: ")
+            self._report(template.error(message, field, hint), "warning")
+
+    def _report(self, error: InputError, level: "CheckLevel") -> None:
+        if self._results is None:
+            complain(error, "" if level == "error" else f"{level}: ")
+            return
+        from memqos.draw.text.check_report import input_result
+
+        self._results.append(input_result(error, level))
 
 
 def origin_of(template: Template) -> str:
@@ -190,5 +208,5 @@ def _wrong_kind_error(item: "Item", kinds: Collection[str]) -> InputError:
     if not item.kind:
         return item.error("required, but missing", "kind", f"expected {expected}")
     return item.error(
-        f"{quote_excerpt(item.kind)} is of no use here", "kind", f"expected {expected}"
+        f"{quote_excerpt(item.kind)} is not used here", "kind", f"expected {expected}"
     )

@@ -27,7 +27,8 @@ def agent_options(command: _F) -> _F:
         click.option(
             "--journal",
             metavar="DIR",
-            help=f"Where memqos keeps prior values.  [default: {JOURNAL_FOLDER}]",
+            help=f"The folder of the journal, with the previous values.  [default: "
+            f"{JOURNAL_FOLDER}]",
         ),
         click.option(
             "--agent",
@@ -42,7 +43,7 @@ def agent_options(command: _F) -> _F:
 no_agent_option = click.option(
     "--no-agent",
     is_flag=True,
-    help="Compare with what Kubernetes would set, even where an agent manages them.",
+    help="Compare with Kubernetes' plan, even for pods that the agent manages.",
 )
 
 
@@ -81,7 +82,7 @@ def with_agent_notes(plan: NodePlan, observation: ObservedNode) -> NodePlan:
     managed = frozenset() if agent is None else agent.managed_paths
     if agent is not None and plan.managed:
         notes += [
-            f"{each.path}/{each.file}: left alone by the agent, as others keep changing it: "
+            f"{each.path}/{each.file}: not managed any more, as something else keeps changing it: "
             f"{each.cause}"
             for each in agent.left_alone
         ]

@@ -39,18 +39,19 @@ def node_options(command: _F) -> _F:
         click.option(
             "--state",
             metavar="FILE",
-            help="The kubelet's memory_manager_state, for --numa state.  [default: the node's]",
+            help="The kubelet's memory_manager_state file, for --numa state.  [default: the "
+            "node's]",
         ),
         click.option(
             "--numa",
             type=click.Choice(get_args(Numa)),
-            help="Bind containers to NUMA nodes (cpuset.mems): as the kubelet's state says, or as "
-            "memqos allocates where the kubelet does not.  [default: off]",
+            help="Bind containers to NUMA nodes (cpuset.mems): from the kubelet's state, or "
+            "allocated by memqos where the kubelet allocates none.  [default: off]",
         ),
         click.option(
             "--allow-old-kernel",
             is_flag=True,
-            help="Write memory.high on a kernel before 5.9, too.",
+            help="Write memory.high even on a kernel before 5.9.",
         ),
         click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
         click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
@@ -64,7 +65,7 @@ def node_options(command: _F) -> _F:
         cgroup_root_option,
         partial(
             release_options,
-            default="the running kubelet's; where that is not known, plan goes by a guess such as "
+            default="the running kubelet's; if it is unknown, plan assumes a release such as "
             f"{DEFAULT_RELEASE}, and nothing is written",
         ),
     ):
@@ -119,16 +120,14 @@ class NodeOptions(PodSourceOptions, frozen=True, kw_only=True):
         if self.state is None:
             return self.numa or "off"
         if self.numa not in ("state", None):
-            raise click.UsageError(
-                f"--state tells what the kubelet assigned: not with --numa {self.numa}"
-            )
+            raise click.UsageError(f"--state cannot be combined with --numa {self.numa}")
         return "state"
 
 
 def require_pods(options: NodeOptions) -> None:
     """Planned without its pods, a node would lose all its protection."""
     if options.pods is None:
-        raise click.UsageError("which pods run here? Give their source with --pods")
+        raise click.UsageError("no pods given: name their source with --pods")
 
 
 def observe_node(options: NodeOptions, files: Iterable[str] = PLAN_FILES) -> ObservedNode:
@@ -138,7 +137,7 @@ def observe_node(options: NodeOptions, files: Iterable[str] = PLAN_FILES) -> Obs
         raise InputError(
             "there is no such folder",
             file=roots.cgroup,
-            hint="--cgroup-root says where the cgroups are",
+            hint="set --cgroup-root to the cgroup mount",
         )
     source, stated = pod_source_from(options), load_kubelet_config(options.kubelet)
     node, endpoint = kubelet_of_source(source)
@@ -228,12 +227,12 @@ def require_writable(plan: NodePlan) -> None:
         complain(fault)
     if plan.faults:
         raise InputError(
-            "some pods could not be read, so there is no plan to be applied", hint="see above"
+            "some pods could not be read, so the plan is not applied", hint="see above"
         )
     if plan.unread:
         raise InputError(
-            f"{plan.unread[0]} cannot be read, so there is no plan to be applied",
+            f"{plan.unread[0]} cannot be read, so the plan is not applied",
             hint="run as root",
         )
     if plan.doubt is not None:
-        raise InputError(f"nothing is written on a guess: {plan.doubt}")
+        raise InputError(f"nothing is written, as the plan is a guess: {plan.doubt}")

@@ -59,7 +59,7 @@ DEFAULT_RELEASE: Final = f"1.{DEFAULT_MINOR}"
 
 
 def release_options(
-    command: _F, default: str = f"the node's if it is known, else {DEFAULT_RELEASE}"
+    command: _F, default: str = f"the node's if known, else {DEFAULT_RELEASE}"
 ) -> _F:
     """--release and --gate; `default` says what holds without the former."""
     for option in (
@@ -80,12 +80,59 @@ def release_options(
     return command
 
 
+def manifest_arguments(
+    name: str = "files", metavar: str = "FILE…", *, required: bool = False
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """FILE…, and -f and -R as kubectl has them: -f is one more FILE, and may be repeated.
+
+    A folder given with -f is read without those below it unless -R is given; as an argument it is
+    always read whole.
+    """
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        @wraps(command)
+        def run(*collected: Any, filenames: tuple[str, ...], recursive: bool, **values: Any) -> int:
+            named = filenames if recursive else tuple(map(_flat_if_folder, filenames))
+            values[name] = (*values[name], *named)
+            if required and not values[name]:
+                raise click.UsageError(f"Missing argument '{metavar}'.")
+            return command(*collected, **values)
+
+        for option in (
+            click.option(
+                "-R",
+                "--recursive",
+                is_flag=True,
+                help="Read the folders of -f recursively.",
+            ),
+            click.option(
+                "-f",
+                "--filename",
+                "filenames",
+                multiple=True,
+                metavar="FILE",
+                help="A file or folder, as in kubectl; - is standard input. May be repeated.",
+            ),
+            click.argument(name, nargs=-1, metavar=metavar),
+        ):
+            run = option(run)
+        return run
+
+    return decorate
+
+
+def _flat_if_folder(path: str) -> str:
+    from memqos.host.manifest_files import FlatFolder
+
+    return FlatFolder(path) if os.path.isdir(path) else path
+
+
 def strict_option(command: _F) -> _F:
     """--strict: whether objects without pods are refused."""
     return click.option(
         "--strict",
         is_flag=True,
-        help="Refuse objects that hold no pods, such as a Service, instead of skipping them.",
+        help="Fail on objects without pods, such as a Service, instead of skipping them.",
     )(command)
 
 
@@ -124,7 +171,7 @@ def cgroup_root_option(command: _F) -> _F:
         default=SYSTEM_ROOT,
         metavar="DIR",
         callback=lambda _context, _option, value: os.path.abspath(value),
-        help=f"Where the cgroups are.  [default: {SYSTEM_ROOT}]",
+        help=f"The cgroup mount.  [default: {SYSTEM_ROOT}]",
     )(command)
 
 
@@ -140,7 +187,9 @@ def owner_options(command: _F) -> _F:
     """Who writes: systemd, the runtime, or memqos itself."""
     for option in (
         click.option(
-            "--direct", is_flag=True, help="Write past systemd and the runtime, to the files."
+            "--direct",
+            is_flag=True,
+            help="Write cgroup files directly, bypassing systemd and the runtime.",
         ),
         click.option(
             "--cri-socket",
@@ -174,20 +223,18 @@ def pod_source_options(command: _F) -> _F:
 
     for option in (
         click.option(
-            "--server-name", metavar="NAME", help="The name in the kubelet's certificate."
+            "--server-name", metavar="NAME", help="The server name in the kubelet's certificate."
         ),
         click.option("--client-key", metavar="FILE", help="The key of --client-cert."),
-        click.option(
-            "--client-cert", metavar="FILE", help="A certificate to ask the kubelet with."
-        ),
-        click.option("--ca-file", metavar="FILE", help="Who signed the kubelet's certificate."),
-        click.option("--token-file", metavar="FILE", help="A token to ask the kubelet with."),
+        click.option("--client-cert", metavar="FILE", help="A client certificate for the kubelet."),
+        click.option("--ca-file", metavar="FILE", help="The CA of the kubelet's certificate."),
+        click.option("--token-file", metavar="FILE", help="A bearer token for the kubelet."),
         click.option(
             "--pods",
             metavar="SOURCE",
             help=f"A file, a folder, a kubelet's address such as {SECURE_URL}, "
-            "podsapi[:SOCKET] for the kubelet's PodsAPI, or the word cluster: "
-            "the API server, asked for the pods of this node.",
+            "podsapi[:SOCKET] for the kubelet's PodsAPI, or 'cluster' for the pods of this node "
+            "from the API server.",
         ),
         cluster_options("context", "node_name"),
     ):
@@ -222,11 +269,11 @@ def pod_source_from(options: PodSourceOptions) -> "PodSource | None":
     if text is None and live.is_chosen:
         text = CLUSTER
     if text != CLUSTER and live.is_chosen:
-        raise click.UsageError("--context and --node-name are for a cluster: --pods names none")
+        raise click.UsageError("--context and --node-name need --pods cluster")
     given = {field: getattr(options, field) for field in KubeletCredentials.__struct_fields__}
     named = [f"--{field.replace('_', '-')}" for field, value in given.items() if value is not None]
     if named and (text is None or not is_url(text)):
-        raise click.UsageError(f"{named[0]} is for a kubelet: --pods names none")
+        raise click.UsageError(f"{named[0]} needs a kubelet in --pods")
     if given["client_key"] and not given["client_cert"]:
         raise click.UsageError("--client-key without --client-cert")
     if text == CLUSTER:

@@ -4,33 +4,144 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal, TextIO, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar
 
 import click
 import msgspec
 
-from memqos.draw.text.terminal import message_lines, visible, visible_lines
+from memqos.cli.streams import (
+    is_utf8,
+    raw_stream,
+    screen_of,
+    show_all_columns,
+    show_status,
+)
+from memqos.draw.text.lines import Line, Style, Styled
+from memqos.draw.text.render import render
+from memqos.draw.text.terminal import escape_beyond_ascii, message_lines, visible_lines
 from memqos.errors import InputError
+from memqos.units import format_bytes
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 OutputFormat = Literal["table", "json", "yaml"]
 
 
 def output_option(*more: str, table: str = "table") -> Callable[[_F], _F]:
-    """-o: a table, data, or `more`; `table` describes the table in the help text."""
+    """-o: a table, data, or `more`; `table` describes the table in the help text.
+
+    `wide` is a table as well, with all its columns on a narrow terminal.
+    """
     return click.option(
         "-o",
         "--output",
-        type=click.Choice(["table", "json", "yaml", *more]),
+        type=click.Choice(["table", "wide", "json", "yaml", *more]),
         default="table",
-        help=f"What to print.  [default: {table}]",
+        callback=_take_wide,
+        help=f"Output format.  [default: {table}]",
     )
 
 
+def _take_wide(context: click.Context, _option: click.Parameter, value: str) -> str:
+    if value != "wide":
+        return value
+    show_all_columns(context)
+    return "table"
+
+
+SCHEMA_VERSION: Final = 1
+"""Of what all commands print for scripts: docs/schemas has a schema a command."""
+
+
 def emit(data: Any, output_format: Literal["json", "yaml"]) -> None:
-    """Print data as JSON or YAML."""
+    """Print the data of a command as JSON or YAML; an object says which version of it this is."""
+    if isinstance(data, dict):
+        data = {"schemaVersion": SCHEMA_VERSION, **data}
+    print_data(_with_camel_case(data), output_format)
+
+
+_OLD_NAMES: Final = frozenset(
+    [
+        "api_admission",
+        "by_enablement",
+        "by_release",
+        "classes_after",
+        "classes_before",
+        "cpu_period",
+        "cpu_quota",
+        "days_to_limit",
+        "decided_by",
+        "defaults_request",
+        "evicted_first",
+        "growth_per_day",
+        "hugepage_sizes",
+        "killed_first",
+        "limit_now",
+        "lost_low",
+        "memory_allocatable",
+        "memory_capacity",
+        "on_one",
+        "on_several",
+        "oom_group",
+        "nodes_now",
+        "nodes_then",
+        "over_request",
+        "protected_bytes",
+        "protected_seconds",
+        "page_size",
+        "page_tables",
+        "request_now",
+        "single_process_oom_kill",
+        "still_pending",
+        "swap_behavior",
+        "swap_capacity",
+        "through_because",
+        "throttled_days",
+        "told_by",
+        "unasked_low",
+        "unasked_min",
+    ]
+)
+"""Keys from before all were camelCase: deprecated, and printed beside the new ones in version 1."""
+
+
+def _with_camel_case(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_with_camel_case(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    named = {}
+    for key, value in data.items():
+        named[key] = _with_camel_case(value)
+        if key in _OLD_NAMES:
+            first, *rest = key.split("_")
+            named[first + "".join([word.title() for word in rest])] = named[key]
+    return named
+
+
+def camel_case(data: Any) -> Any:
+    """Data with keys in camelCase; names of the kernel's files and values stay as they are."""
+    if isinstance(data, list):
+        return [camel_case(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    return {_camel_case_key(key): camel_case(value) for key, value in data.items()}
+
+
+def _camel_case_key(key: str) -> str:
+    if "." in key or key in _KERNEL_NAMES:
+        return key
+    first, *rest = key.split("_")
+    return first + "".join([word.title() for word in rest])
+
+
+_KERNEL_NAMES: Final = frozenset(["oom_score", "oom_score_adj"])
+
+
+def print_data(data: Any, output_format: Literal["json", "yaml"]) -> None:
+    """Print data that has a form of its own, such as a manifest, as JSON or YAML."""
     if output_format == "json":
-        print(msgspec.json.format(msgspec.json.encode(data)).decode())
+        text = msgspec.json.format(msgspec.json.encode(data)).decode()
+        print(text if is_utf8(sys.stdout) else escape_beyond_ascii(text))
     else:
         print(_as_yaml(msgspec.to_builtins(data)), end="")
 
@@ -53,21 +164,53 @@ def _as_yaml(data: Any) -> str:
         Dumper=Dumper,
         sort_keys=False,
         # Only libyaml escapes what is beyond the first plane, for which JSON has other escapes.
-        allow_unicode=fast is not None,
+        allow_unicode=fast is not None and is_utf8(sys.stdout),
         default_flow_style=False,
     )
     return text
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines; control characters and line breaks in them are made visible."""
-    print("\n".join(map(visible, lines)))
+def print_markup(text: str) -> None:
+    """Print a picture or a page; what the terminal's encoding may lack as references."""
+    print(text if is_utf8(sys.stdout) else text.encode("ascii", "xmlcharrefreplace").decode())
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Print lines and tables as the terminal has columns and colours for them.
+
+    Control characters and line breaks in them are made visible.
+    """
+    screen, hidden = screen_of(sys.stdout), dict[str, None]()
+    text = "\n".join(render(lines, screen, hidden))
+    if screen.paint is None:
+        print(text)
+    else:
+        raw_stream(sys.stdout).write(f"{text}\n")
+    if hidden:
+        _note_at_end(hidden)
+
+
+_HIDDEN: Final = "memqos.hidden"
+
+
+def _note_at_end(hidden: dict[str, None]) -> None:
+    """Say once, when the command is done, which columns the terminal had no space for."""
+    context = click.get_current_context()
+    if _HIDDEN not in context.meta:
+        context.meta[_HIDDEN] = dict[str, None]()
+        context.call_on_close(_print_hidden)
+    context.meta[_HIDDEN].update(hidden)
+
+
+def _print_hidden() -> None:
+    names = ", ".join(click.get_current_context().meta[_HIDDEN])
+    complain(f"note: the terminal is too narrow for {names}; -o wide prints all columns")
 
 
 def print_notes(notes: Iterable[str]) -> None:
     """Print what a person should know about the output that follows."""
     for note in notes:
-        print_lines([f"note: {note}"])
+        print_lines([Styled(f"note: {note}", "info", len("note:"))])
 
 
 def check_output_file(file: str | None) -> None:
@@ -101,58 +244,25 @@ def write_output_file(file: str, data: bytes) -> int:
     return len(data)
 
 
+_PREFIXES: Final[dict[str, Style]] = {"memqos:": "error", "warning:": "warning", "note:": "info"}
+
+
 def complain(error: object, before: str = "") -> None:
-    """One line to standard error, and the snippet of an error."""
+    """A sentence to standard error, and the snippet of an error, which is never wrapped."""
     sys.stdout.flush()
-    print("\n".join(message_lines(error, before)), file=sys.stderr)
-
-
-_RAW: Final = ("buffer", "detach")
-"""Attributes of a stream that take bytes and so bypass `write`."""
-
-
-class VisibleStream:
-    """A stream that makes control characters visible: names in manifests are untrusted."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-
-    def write(self, text: str) -> int:
-        self.stream.write(visible_lines(text))
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _RAW:
-            raise AttributeError(f"{type(self).__name__} has no {name!r}: write text")
-        return getattr(self.stream, name)
-
-
-def guard_streams() -> None:
-    """Make control characters visible in all that this process prints."""
-    sys.stdout = cast(TextIO, VisibleStream(sys.stdout))
-    if sys.stderr is not None:
-        sys.stderr = cast(TextIO, VisibleStream(sys.stderr))
-
-
-def raw_stream(stream: TextIO) -> TextIO:
-    """The stream below, for terminal control sequences of memqos's own."""
-    return stream.stream if isinstance(stream, VisibleStream) else stream
-
-
-def show_status(text: str) -> None:
-    """Replace the last line of the terminal; an empty text clears it."""
-    terminal = raw_stream(sys.stderr)
-    terminal.write(f"\r\033[K{visible(text)[:120]}")
-    terminal.flush()
+    if sys.stderr is None:  # memqos … 2>&-
+        return
+    sentence, *snippet = message_lines(error, before)
+    prefix = sentence.partition(" ")[0]
+    if prefix in _PREFIXES:
+        sentence = Styled(sentence, _PREFIXES[prefix], len(prefix))
+    stream = raw_stream(sys.stderr)
+    print("\n".join([*render([sentence], screen_of(sys.stderr)), *snippet]), file=stream)
 
 
 _BAR_WIDTH: Final = 30
 _BAR_INTERVAL: Final = 0.1
-"""Seconds between two drawings."""
+"""Seconds between two updates."""
 
 
 class ProgressBar:
@@ -184,7 +294,7 @@ class ProgressBar:
             show_status("")
 
     def _line(self) -> str:
-        counts = f"{self._objects:,} objects, {self._done >> 20:,} MiB"
+        counts = f"{self._objects:,} objects, {format_bytes(self._done)}"
         if self._expected:
             share = min(1.0, self._objects / self._expected)
         elif self._total:

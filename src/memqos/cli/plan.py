@@ -50,9 +50,9 @@ _CHANGES_PENDING = 2
 @click.command()
 @node_options
 @owner_options
-@click.option("--snapshot", metavar="FILE", help="Plan the node of a snapshot, not this one.")
+@click.option("--snapshot", metavar="FILE", help="Plan the node of a snapshot instead of this one.")
 @click.option("--why", is_flag=True, help="Show the derivation of every change.")
-@click.option("--out", metavar="FILE", help="Save the plan, for memqos apply FILE.")
+@click.option("--out", metavar="FILE", help="Save the plan to a file, for memqos apply FILE.")
 @agent_options
 @no_agent_option
 @output_option()
@@ -70,13 +70,13 @@ def command(
     journal: str | None,
     no_agent: bool,
 ) -> int:
-    """Hold this node, or that of a snapshot, against what Kubernetes would have it be.
+    """Compare this node, or that of a snapshot, with what Kubernetes would set.
 
-    Where an agent of memqos enforces, the values it manages are compared with its own plan. With
-    --no-agent, or with options such as --policy that ask for another plan, Kubernetes' is shown.
+    If an agent of memqos enforces on the node, the values it manages are compared with its own
+    plan. With --no-agent, or with options such as --policy, Kubernetes' plan is shown.
 
     \b
-    +  a value to set      ~  a value to change      -  a value to take back to the default
+    +  a value to set      ~  a value to change      -  a value to reset to the default
 
     Exit code 0: converged, 2: changes pending, 1: error.
     """
@@ -108,9 +108,9 @@ def command(
         data = _data(plan, router)
         emit({**data, "agent": agent_data(plan, observation)}, output)
     if plan.unread:
-        complain("some cgroups could not be read, so this is not all – run as root")
+        complain("some cgroups could not be read, so this is incomplete – run as root")
     if plan.faults:
-        complain("some pods could not be read, so this is not all – see above")
+        complain("some pods could not be read, so this is incomplete – see above")
     if not plan.is_complete:
         return _ERROR
     return _CHANGES_PENDING if plan.comparison.changes else 0
@@ -155,7 +155,7 @@ def _print(plan: NodePlan, agent: AgentState | None, router: "Router | None", *,
     if lines:
         print_lines(["", *lines])
     if plan.comparison.changes or plan.is_complete:
-        print("\n" + changes_summary(plan.comparison))
+        print_lines(["", changes_summary(plan.comparison)])
     for line in route_lines(plan.comparison.changes, router) if router is not None else ():
         print_lines([line])
 

@@ -7,11 +7,11 @@ import click
 from memqos.cli.lazy_group import LazyGroup
 
 _RANKS: Final = {
-    "eviction": "The kubelet: before memory is gone, a pod at a time.",
-    "oom": "The kernel: when it is gone, a process at a time.",
+    "eviction": "Show the order in which the kubelet evicts pods under memory pressure.",
+    "oom": "Show the order in which the kernel OOM-kills processes.",
 }
 
 
 @click.group(cls=LazyGroup, prefix="memqos.cli.rank_", about=_RANKS)
 def command() -> None:
-    """Who goes first when memory runs out."""
+    """Show the order of eviction and OOM kills."""

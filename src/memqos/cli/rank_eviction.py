@@ -54,38 +54,36 @@ _REFUSED = 2
     "--pods",
     "pods_file",
     metavar="FILE",
-    help="The Pods of one node, or the word cluster, for those of --node-name.",
+    help="The Pods of one node, or 'cluster' for those of --node-name.",
 )
 @click.option(
     "--usage",
     "usage_file",
     metavar="FILE",
-    help="What they use: PodMetrics, a kubelet's /stats/summary, or a mapping.  "
+    help="Usage of the pods: PodMetrics, a kubelet's /stats/summary, or a mapping.  "
     "[default: the cluster's metrics, for its pods]",
 )
-@click.option("--snapshot", "snapshot_file", metavar="FILE", help="Both, out of a snapshot.")
+@click.option("--snapshot", "snapshot_file", metavar="FILE", help="Pods and usage from a snapshot.")
 @click.option(
     "--kubelet",
     "kubelet_file",
     metavar="FILE",
     help="A KubeletConfiguration, for its eviction thresholds.",
 )
-@click.option("--need", type=BytesType(), help="Memory to be freed.  [default: by the thresholds]")
+@click.option("--need", type=BytesType(), help="Memory to free.  [default: from the thresholds]")
 @click.option(
     "--available",
     type=BytesType(),
-    help="Memory that the node has available, instead of what was observed.",
+    help="Available memory of the node, instead of the observed value.",
 )
-@click.option(
-    "--simulate", is_flag=True, help="Go on from here, eviction by eviction, until pressure ends."
-)
+@click.option("--simulate", is_flag=True, help="Simulate evictions until the pressure ends.")
 @click.option(
     "--admit",
     "new_pods",
     metavar="FILE",
-    help="New Pods: would the kubelet admit them under the pressure that there is now?",
+    help="New Pods: check whether the kubelet admits them under the current pressure.",
 )
-@click.option("--why", is_flag=True, help="Show every key of every pod.")
+@click.option("--why", is_flag=True, help="Show every sort key of every pod.")
 @output_option()
 @cluster_options("context", "node_name")
 @release_options
@@ -105,7 +103,7 @@ def command(
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
-    """Show in which order this node would evict pods if memory ran short, and what that frees.
+    """Show the order in which the kubelet evicts pods under memory pressure, and what it frees.
 
     \b
     kubectl get pods -A --field-selector spec.nodeName=worker-1 -o yaml > pods.yaml
@@ -113,12 +111,12 @@ def command(
     memqos rank eviction --pods pods.yaml --usage usage.json --kubelet kubelet.yaml
     memqos rank eviction --node-name worker-1 --context prod
 
-    Pods without statistics go first, then those that use more than they request, then those of
-    lower priority, then those that use most above their request. Usage may also be given as
+    Pods without statistics are evicted first, then those above their request, then those of lower
+    priority, then those that use most above their request. Usage may also be given as
     `namespace/name: 512Mi`, or `namespace/name: {container: 512Mi}`.
 
-    --simulate takes it that pods go on using what they use, and that the memory of an evicted pod
-    is free when its grace period is over. Without --kubelet it goes by the default thresholds.
+    --simulate assumes that usage stays the same, and that the memory of an evicted pod is free
+    when its grace period is over. Without --kubelet the default thresholds apply.
     Exit code 2 if a pod of --admit is refused.
     """
     given = read_eviction_inputs(
@@ -136,7 +134,7 @@ def command(
     met = _readings(node_settings.config, given) if node_settings.is_configured or is_asked else ()
     if is_asked and not given.observations:
         raise InputError(
-            "what is available is not known",
+            "memory.available is unknown",
             hint="give a /stats/summary as --usage, a snapshot, or --available",
         )
     found = _rank_pods(given, running, need, met, (*node_settings.notes, *given.notes))
@@ -242,7 +240,7 @@ def _usage_notes(given: EvictionInputs, active: Sequence[Pod]) -> list[str]:
     known = {full_pod_name(pod) for pod in given.pods}
     strangers = sorted(given.usage.keys() - known)
     if strangers:
-        notes.append(f"usage of pods that are not given: {_name_some(strangers)}")
+        notes.append(f"usage given for unknown pods: {_name_some(strangers)}")
     unknown = [name for pod in active if (name := full_pod_name(pod)) not in given.usage]
     if unknown and given.usage:
         notes.append(f"no statistics of {_name_some(unknown)}: the kubelet evicts such pods first")
@@ -253,7 +251,7 @@ def _threshold_notes(met: Sequence[ThresholdReading], need: int | None) -> list[
     if not met or need is not None:
         return []
     if all(each.observation is None for each in met):
-        return ["what is available is not known: a /stats/summary or a snapshot says it, or --need"]
+        return ["memory.available is unknown: give a /stats/summary, a snapshot, or --need"]
     if not any(each.met for each in met):
         return ["no eviction threshold is met now: this is the order if one were"]
     return []
@@ -271,7 +269,7 @@ def _print(found: EvictionReport, release: Release, *, why: bool) -> None:
         threshold_lines,
     )
 
-    print(f"Kubernetes {release} · {pluralize(len(found.order), 'pod')} on one node")
+    print_lines([f"Kubernetes {release} · {pluralize(len(found.order), 'pod')} on one node"])
     for line in threshold_lines(found.readings):
         print_lines([line])
     print_notes(found.notes)

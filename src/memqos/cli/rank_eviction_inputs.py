@@ -68,7 +68,7 @@ def read_eviction_inputs(
     """What the options name; pods of one node alone."""
     if pods == CLUSTER or (pods is None and live.is_chosen):
         if snapshot is not None:
-            raise click.UsageError("a snapshot has its own pods: leave the cluster out")
+            raise click.UsageError("a snapshot has its own pods: remove the cluster options")
         if live.node_name is None:
             raise click.UsageError("--node-name is missing: each node evicts on its own")
         return _inputs_of_cluster(live, usage)
@@ -77,7 +77,7 @@ def read_eviction_inputs(
     if snapshot is not None:
         given = _inputs_of_snapshot(snapshot, measured=usage is None)
     elif usage is None:
-        raise click.UsageError("--pods needs --usage: what do they use?")
+        raise click.UsageError("--pods needs --usage: the memory usage of the pods")
     else:
         assert pods is not None
         given = _inputs_of_pods(pods)
@@ -91,8 +91,8 @@ def read_eviction_inputs(
     nodes = sorted({pod.spec.node_name for pod in given.pods if pod.spec.node_name})
     if len(nodes) > 1:
         raise InputError(
-            f"pods of {len(nodes)} nodes: {', '.join(nodes[:_MAX_NAMES])}, and each evicts "
-            "on its own",
+            f"pods of {len(nodes)} nodes: {', '.join(nodes[:_MAX_NAMES])}, and each node evicts "
+            f"on its own",
             file=pods or snapshot,
             hint="take one: kubectl get pods -A --field-selector spec.nodeName=NAME -o yaml",
         )
@@ -188,7 +188,7 @@ def _inputs_of_snapshot(file: str, *, measured: bool) -> EvictionInputs:
     of_pods = pods_observation(snapshot.cgroups.get(names.kubepods, {}))
     notes: tuple[str, ...] = ()
     if measured and not usage:
-        notes = ("the snapshot holds no memory.current of pods: --usage says what they use",)
+        notes = ("the snapshot has no memory.current of pods: give their usage with --usage",)
     faults = len(snapshot.running) - len(pods)
     return EvictionInputs(
         pods=tuple(pods),

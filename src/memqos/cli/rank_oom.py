@@ -51,13 +51,13 @@ class _ProcessFile(msgspec.Struct, frozen=True):
     "--from",
     "file",
     metavar="FILE",
-    help="Processes out of a file: a JSON list, or what -o json has written.",
+    help="Processes from a file: a JSON list, or the output of -o json.",
 )
-@click.option("--snapshot", metavar="FILE", help="Processes out of a snapshot of a node.")
-@click.option("--pods", metavar="FILE", help="Pods, to name the owners of processes by.")
+@click.option("--snapshot", metavar="FILE", help="Processes from a snapshot of a node.")
+@click.option("--pods", metavar="FILE", help="Pods, to show which pod a process belongs to.")
 @cluster_options("context", "node_name")
 @click.option("--total", type=BytesType(), help="RAM and swap of the machine together.")
-@click.option("--why", is_flag=True, help="Show the arithmetic behind every place.")
+@click.option("--why", is_flag=True, help="Show the arithmetic behind every rank.")
 @output_option()
 def command(
     file: str | None,
@@ -69,14 +69,14 @@ def command(
     why: bool,
     output: OutputFormat,
 ) -> int:
-    """Show in which order the kernel would kill if this whole machine ran out of memory now.
+    """Show the order in which the kernel would OOM-kill if this machine ran out of memory now.
 
-    A process counts as the memory it holds and as oom_score_adj thousandths of all RAM and swap;
-    the one that counts most is killed first. Processes of pods are named by their cgroups, and by
-    the pods of --pods, or of --node-name in a live cluster.
+    The score of a process is its memory, plus oom_score_adj thousandths of all RAM and swap; the
+    highest score is killed first. Processes of pods are named by their cgroups, and by the pods of
+    --pods, or of --node-name in a live cluster.
 
     Reads /proc, unless --from or --snapshot is given. In a FILE memory is in bytes, and processes
-    stand in the order they were started:
+    are in the order of their start:
 
     \b
     [{"comm": "java", "pid": 4242, "oom_score_adj": 985, "rss": 1288490188,
@@ -87,7 +87,7 @@ def command(
     live = LiveCluster(context, node_name=node_name)
     if pods is None and live.is_chosen:
         if node_name is None:
-            raise click.UsageError("--node-name is missing: whose pods are these?")
+            raise click.UsageError("--node-name is missing: name the node of these pods")
         live.get_node()
         pods = LIVE_PODS
     machine = (
@@ -100,7 +100,7 @@ def command(
     if total is None:
         if machine.memory is None:
             raise InputError(
-                "nothing says how much memory the machine has",
+                "the memory of the machine is unknown",
                 file=file or snapshot,
                 hint="give --total, its RAM and swap together",
             )
@@ -131,13 +131,10 @@ def _this_machine() -> _Machine:
         meminfo = file.read()
     notes = []
     if listing.unreadable:
-        notes.append(
-            f"{listing.unreadable} processes may not be looked at: run as root to see them"
-        )
+        notes.append(f"{listing.unreadable} processes cannot be read: run as root")
     if not listing.complete:
         notes.append(
-            "only the processes of this container, or of this user, can be seen: "
-            "run on the machine itself"
+            "only the processes of this container or user are visible: run on the node itself"
         )
     return _Machine(
         processes=listing.processes,
@@ -196,8 +193,8 @@ def _measurement_notes(processes: tuple[Process, ...]) -> tuple[str, ...]:
     if not unknown:
         return ()
     if unknown == len(candidates):
-        return ("nobody measured what processes use: they stand in the order of oom_score_adj",)
-    return (f"nobody measured what {unknown} processes use: it counts as nothing",)
+        return ("memory of the processes is unknown: they are sorted by oom_score_adj",)
+    return (f"memory of {unknown} processes is unknown: it counts as 0",)
 
 
 def _print(report: OomKillReport, *, why: bool) -> None:
@@ -210,10 +207,8 @@ def _print(report: OomKillReport, *, why: bool) -> None:
         else f"{format_bytes(report.memory)} RAM, "
         f"{format_bytes(report.swap) if report.swap else 'no'} swap"
     )
-    print(
-        f"Linux, out of memory as a whole · {memory} · "
-        f"{pluralize(processes, 'process', 'processes')}"
-    )
+    count = pluralize(processes, "process", "processes")
+    print_lines([f"Linux, out of memory as a whole · {memory} · {count}"])
     print_notes(report.notes)
     print_lines(["", *oom_kill_text(report, _MAX_SHOWN)])
     if why:

@@ -1,53 +1,48 @@
 """`memqos resize`: whether a running pod can be resized in place, and what that changes."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 import msgspec
 
+from memqos.cli.cluster_access import LiveCluster, cluster_options
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import BytesType, collect_options, strict_option
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
+from memqos.cli.resize_node import NodeAndPods, read_resize_node
 from memqos.cli.settings import (
     SettingsArguments,
     check_settings_options,
     resolve_settings,
     settings_data,
     settings_options,
+    with_cluster_defaults,
 )
-from memqos.cluster.fit_demand import occupies_node
-from memqos.cluster.node_admission import admitting_node
+from memqos.cluster.limit_effect import heap_runtime, limit_effect
 from memqos.cluster.resize import NO_FIELD, Resize, resize_pod
-from memqos.cluster.resize_verdict import (
-    ResizingNode,
-    heap_runtime,
-    limit_effect,
-    resize_admission,
-    resize_verdict,
-)
+from memqos.cluster.resize_verdict import resize_admission, resize_verdict
 from memqos.draw.text.resize import (
     LimitChange,
     NodeAnswers,
     ResizeChange,
     ResizeReport,
+    gate_off_changes,
     resize_changes,
     resize_restarts,
     resize_text,
 )
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
-from memqos.kube.node import Node, allocatable
 from memqos.kube.pod import Pod
 from memqos.kube.resources import MEMORY, memory_in
-from memqos.kube.shape import Shape, containers_of, is_static, shape_of, with_shape
-from memqos.kube.swap import SwapNode
+from memqos.kube.shape import containers_of, is_static, with_shape
 from memqos.kube.validation import FieldError, validate
 from memqos.manifests.objects import Template
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import is_stored, semantics_of_stored
 from memqos.release import Release
-from memqos.settings.resolver import NodeSettings
+from memqos.settings.resolver import NodeSettings, with_gate_off
 from memqos.settings.settings import Settings
 
 _REFUSED: Final = 2
@@ -73,15 +68,18 @@ _TEMPLATE_EDITS: Final = {
 @click.option(
     "--others",
     metavar="FILE",
-    help="The other pods of --node: what they request is taken.",
+    help="The other pods of the node, whose requests are not available.  [default: the "
+    "snapshot's, or "
+    "those of the live node]",
 )
 @click.option(
     "--usage",
     "usages",
     multiple=True,
     metavar="[CONTAINER=]QUANTITY",
-    help="Memory that a container uses: what would a lower limit do to it? May be repeated.",
+    help="Memory usage of a container, to check a lower limit. May be repeated.",
 )
+@cluster_options("context", "namespace")
 @output_option()
 @settings_options
 @collect_options(SettingsArguments, check_settings_options)
@@ -94,28 +92,35 @@ def command(
     others: str | None,
     usages: tuple[str, ...],
     strict: bool,
+    context: str | None,
+    namespace: str | None,
     output: OutputFormat,
 ) -> int:
-    """Resize the pods of OLD in place to what NEW asks for.
+    """Check an in-place resize of the pods of OLD to the resources of NEW.
 
     Shows whether the API server allows it, which rule forbids it, and which cgroup values change.
-    With --node also what that node's kubelet answers: Accepted, Deferred until there is room, or
-    Infeasible, why, and what helps.
-    OLD comes from a cluster (kubectl get pod NAME -o yaml), or is taken as if it had been created
-    from that manifest. Several pods are matched by namespace and name.
+    With --node or --snapshot it also shows the kubelet's decision: Accepted, Deferred until other
+    pods free enough, or Infeasible, with the reason and a fix.
+    OLD comes from a cluster (kubectl get pod NAME -o yaml, or pod/NAME itself, which is then
+    resized on the node it runs on), or is treated as just created from that manifest.
+    Several pods are matched by namespace and name.
 
     OLD and NEW are manifests, folders, snapshots, or - for standard input. Exit code 2 if a resize
     is refused, 1 if anything could not be read or is invalid.
     """
-    resolved = resolve_settings(options)
-    reader = ManifestReader(strict=strict)
-    if others is not None and options.node is None:
-        raise click.UsageError("--others is about the pods of a node: give --node")
+    live = LiveCluster(context, namespace)
+    live.require_use(old, new, options.node, others)
+    if live.is_object_path(old):
+        options = with_cluster_defaults(live, options, (old,))
+    resolved = resolve_settings(options, live=live)
+    reader = ManifestReader(live, strict=strict)
+    if others is not None and options.node is None and options.snapshot is None:
+        raise click.UsageError("--others needs a node: give --node or --snapshot")
     usage = dict(map(_parse_usage, usages))
-    node = None if options.node is None else _read_node(reader, options.node, others, resolved)
+    node = read_resize_node(reader, live, options, others, resolved)
     found = [
         _with_answers(each, pods, node, usage, resolved.settings.release)
-        for each, pods in _resize_pods(reader, old, new, resolved.settings)
+        for each, pods in _resize_pods(reader, old, new, resolved)
     ]
     if output == "table":
         _print(found, resolved, why=why)
@@ -137,8 +142,11 @@ def command(
 
 
 def _resize_pods(
-    reader: ManifestReader, old: str, new: str, settings: Settings
+    reader: ManifestReader, old: str, new: str, resolved: NodeSettings
 ) -> Iterator[tuple[ResizeReport, tuple[Pod, Pod]]]:
+    settings = resolved.settings
+    is_open = resolved.enablement.state == "as if on"
+    gate_off = with_gate_off(resolved).settings if is_open else None
     for before, after in _pairs(reader, old, new):
         template, sent = before[0], after[0]
         try:
@@ -157,50 +165,26 @@ def _resize_pods(
             reader.refuse(sent.with_position(error))
             continue
         desired = with_shape(stored, result.after) if result.valid else stored
-        yield _describe_resize(before, after, stored, plan, result, settings), (stored, desired)
+        report = _describe_resize(before, after, stored, plan, result, settings)
+        if gate_off is not None and result.valid:
+            report = _with_gate_off(report, stored, result, gate_off)
+        yield report, (stored, desired)
 
 
-class _NodeAndPods(NamedTuple):
-    node: ResizingNode
-    others: list[Pod]
-
-
-def _read_node(
-    reader: ManifestReader, file: str, others: str | None, resolved: NodeSettings
-) -> _NodeAndPods:
-    """The node that a file describes, and the pods on it."""
-    node = next((each.decode(Node) for each in reader.objects([file], ("Node",))), Node())
-    admission = admitting_node(node)
-    settings, config = resolved.settings, resolved.config
-    unreserved = None
-    if resolved.known_capacity is not None:
-        enforced = allocatable(resolved.known_capacity, config, settings.release).enforced
-        unreserved = {name: amount.milli for name, amount in enforced.items()}
-    pods = [] if others is None else [pod for _, pod in reader.pods([others])]
-    return _NodeAndPods(
-        ResizingNode(
-            admission=admission,
-            swap=SwapNode(
-                behavior=settings.swap_behavior,
-                memory_capacity=settings.memory_capacity,
-                swap_capacity=settings.swap_capacity,
-            ),
-            cpu_manager_policy=config.cpu_manager_policy,
-            memory_manager_policy=config.memory_manager_policy,
-            unreserved=unreserved,
-        ),
-        [
-            with_shape(pod, _shape_as_stored(pod, settings.release))
-            for pod in pods
-            if pod.spec.node_name in (None, admission.name) and occupies_node(pod)
-        ],
-    )
+def _with_gate_off(
+    report: ResizeReport, stored: Pod, result: Resize, settings: Settings
+) -> ResizeReport:
+    before = semantics_of_stored(stored, settings).plan
+    assert before is not None, "the gate decides about values, not whether a pod is valid"
+    after = plan_pod(result.after, settings, result.class_before)
+    changes = gate_off_changes(report.changes, before, after, report.names)
+    return msgspec.structs.replace(report, changes_gate_off=tuple(changes))
 
 
 def _with_answers(
     report: ResizeReport,
     pods: tuple[Pod, Pod],
-    node: _NodeAndPods | None,
+    node: NodeAndPods | None,
     usage: Mapping[str, int],
     release: Release,
 ) -> ResizeReport:
@@ -209,8 +193,8 @@ def _with_answers(
     old, new = pods
     answers = None
     if node is not None:
-        mine = (old.metadata.namespace, old.metadata.name)
-        others = [pod for pod in node.others if (pod.metadata.namespace, pod.metadata.name) != mine]
+        mine = _full_name(old)
+        others = [pod for pod in node.others if _full_name(pod) != mine]
         # The pod runs on the node, wherever OLD says it is bound to.
         on_node = msgspec.structs.replace(
             new, spec=msgspec.structs.replace(new.spec, node_name=node.node.admission.name)
@@ -223,7 +207,11 @@ def _with_answers(
         report,
         answers=answers,
         lowered=tuple(_lowered_limits(report, usage, release)),
-        notes=(*report.notes, *_heap_notes(report, new)),
+        notes=(
+            *report.notes,
+            *_heap_notes(report, new),
+            *((node.note,) if node is not None and node.note else ()),
+        ),
     )
 
 
@@ -256,8 +244,8 @@ def _heap_notes(report: ResizeReport, pod: Pod) -> Iterator[str]:
             )
 
 
-def _shape_as_stored(pod: Pod, release: Release) -> Shape:
-    return shape_of(pod, release) if is_stored(pod) else apply_defaults(pod, release)
+def _full_name(pod: Pod) -> tuple[str, str | None]:
+    return pod.metadata.namespace or "default", pod.metadata.name
 
 
 def _parse_usage(text: str) -> tuple[str, int]:
@@ -320,14 +308,14 @@ def _describe_resize(
 
 def _notes(before: LocatedPod, sent: Template) -> Iterator[str]:
     if not is_stored(before[1]):
-        yield "OLD has no status: it is taken as if it had just been created"
+        yield "OLD has no status: it is treated as just created"
     if sent.kind in _TEMPLATE_EDITS:
         yield (
-            f"editing the template of a {sent.kind} {_TEMPLATE_EDITS[sent.kind]}: this is about a "
-            "running pod of it – kubectl patch pod NAME --subresource resize"
+            f"editing the template of a {sent.kind} {_TEMPLATE_EDITS[sent.kind]}: this result is "
+            f"for a running pod of it – kubectl patch pod NAME --subresource resize"
         )
     if before[0].label != sent.label:
-        yield f"NEW is {sent.label}: its resources are taken"
+        yield f"NEW is {sent.label}: its resources are used"
 
 
 def _refusals(sent: Template, result: Resize) -> Iterator[InputError]:

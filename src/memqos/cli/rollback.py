@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from memqos.cli.options import cgroup_root_option, owner_options
-from memqos.cli.output import OutputFormat, complain, emit
+from memqos.cli.output import OutputFormat, complain, emit, print_lines
 from memqos.cli.writes import (
     EXIT_ERROR,
     EXIT_FINE,
@@ -33,53 +33,67 @@ from memqos.converge.rollback import (
     refusal,
     refused_places,
     rollback,
+    unconfirmed_conflict,
 )
 from memqos.converge.values import path_fault
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Table
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import Roots
+from memqos.plan.levels import CgroupFilePath
 from memqos.settings.facts import RawKubeletConfig
 from memqos.units import pluralize
 
 _STATES: Final[dict[UndoState, str]] = {
-    "ours": "to put back",
+    "ours": "to restore",
     "conflict": "changed by others since",
+    "unconfirmed": "managed by the kubelet, not decided",
     "refused": "refused",
-    "unreadable": "not to be read",
-    "restored": "as before already",
-    "gone": "gone with their cgroups",
+    "kubelet": "set by the kubelet",
+    "unreadable": "unreadable",
+    "restored": "already restored",
+    "gone": "removed with their cgroups",
 }
-_IN_PLACE: Final[tuple[UndoState, ...]] = ("ours", "conflict", "refused")
+_IN_PLACE: Final[tuple[UndoState, ...]] = ("ours", "conflict", "unconfirmed", "refused")
 
 
-class _Reserved(NamedTuple):
+class _KubeletAnswers(NamedTuple):
+    """What the journal does not decide, but the kubelet's configuration or a person."""
+
+    reserved: frozenset[str] = frozenset()
     """The reserved cgroups that may be restored."""
-
-    paths: frozenset[str] = frozenset()
     why_no_others: str = ""
+    files: frozenset[CgroupFilePath] | None = None
+    """The files above pods that the kubelet keeps."""
+    why_unknown: str = ""
 
 
 def _check_paths(
     _context: click.Context, _option: click.Parameter, paths: tuple[str, ...]
 ) -> tuple[str, ...]:
     for fault in filter(None, map(path_fault, paths)):
-        raise click.BadParameter(f"{fault}: give it as it is below the root of the cgroups")
+        raise click.BadParameter(f"{fault}: give its path below the cgroup root")
     return paths
 
 
 @click.command()
-@click.option("--list", "only_list", is_flag=True, help="Show what would be put back.")
+@click.option("--list", "only_list", is_flag=True, help="Show what would be restored.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Put back what others have changed since, and below memory that cannot be reclaimed.",
+    help="Restore values even if they were changed since, or lie below memory that cannot be "
+    "reclaimed.",
 )
 @click.option(
     "--kubelet",
     metavar="FILE",
-    help="A KubeletConfiguration, for the names of reserved cgroups.  "
+    help="A KubeletConfiguration, for reserved cgroups and the files that the kubelet manages.  "
     "[default: the running kubelet's]",
+)
+@click.option(
+    "--release",
+    metavar="VERSION",
+    help="The kubelet's version, for the files it manages.  [default: the running kubelet's]",
 )
 @click.option(
     "--reserved-cgroup",
@@ -95,6 +109,7 @@ def command(
     only_list: bool,
     force: bool,
     kubelet: str | None,
+    release: str | None,
     reserved_cgroup: tuple[str, ...],
     cgroup_root: str,
     output: OutputFormat,
@@ -103,24 +118,25 @@ def command(
     direct: bool,
     cri_socket: str | None,
 ) -> int:
-    """Put back every value that memqos has written, as it was before.
+    """Restore the values from before memqos wrote them.
 
-    systemd and the container runtime are left with what they knew before, too. A value that
-    somebody else has changed since is left alone, and shown. Vanished cgroups are no fault. To do
-    it twice does no harm.
+    The settings in systemd and the container runtime are restored too. A value that something
+    else has changed since is shown and not restored; so is one that memqos wrote for the kubelet,
+    unless the kubelet does not manage that file. Removed cgroups are no error. It is safe to run
+    it twice.
 
-    Exit code 0: all is as before, 2: something is left, 1: something failed.
+    Exit code 0: all values are restored, 2: some are not, 1: something failed.
     """
     writer = open_writer(cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket)
     stated = load_kubelet_config(kubelet)
     if only_list:
         reading = read_journal(journal, writer.hierarchy())
-        reserved = _reserved(reading, writer.fs, stated, reserved_cgroup)
-        return _list(reading, writer, reserved, output)
+        answers = _ask_kubelet(reading, writer.fs, stated, release, reserved_cgroup)
+        return _list(reading, writer, answers, output)
     if not os.path.lexists(journal):
-        return _report(JournalContents({}), RollbackResult((), ()), _Reserved(), output)
+        return _report(JournalContents({}), RollbackResult((), ()), _KubeletAnswers(), output)
     with open_journal(journal, writer.hierarchy()) as opened:
-        reserved = _reserved(opened.contents, writer.fs, stated, reserved_cgroup)
+        answers = _ask_kubelet(opened.contents, writer.fs, stated, release, reserved_cgroup)
         try:
             done = rollback(
                 writer.fs,
@@ -128,50 +144,75 @@ def command(
                 opened,
                 writer.options(),
                 progress_printer(),
-                reserved=reserved.paths,
+                reserved=answers.reserved,
+                kubelet_files=answers.files,
             )
         except KeyboardInterrupt:
-            complain("stopped midway: memqos rollback goes on from here")
+            complain("stopped midway: memqos rollback continues from here")
             raise
         finally:
             end_progress()
             writer.router.close()
-        return _report(opened.contents, done, reserved, output)
+        return _report(opened.contents, done, answers, output)
 
 
-def _reserved(
-    reading: JournalContents, fs: CgroupFs, stated: RawKubeletConfig | None, named: Sequence[str]
-) -> _Reserved:
-    """Those that a person or the kubelet names; the kubelet only where the journal has others."""
+def _ask_kubelet(
+    reading: JournalContents,
+    fs: CgroupFs,
+    stated: RawKubeletConfig | None,
+    release: str | None,
+    named: Sequence[str],
+) -> _KubeletAnswers:
+    """What a person or the kubelet states; the kubelet only where the journal needs it."""
     paths = {entry.path for entry in reading.undo_entries.values()} | {
         path for path, _ in reading.owner_states
     }
-    if all(is_restorable(path, named) for path in paths):
-        return _Reserved(frozenset(named))
+    is_unconfirmed = any(entry.is_unconfirmed for entry in reading.undo_entries.values())
+    if all(is_restorable(path, named) for path in paths) and not is_unconfirmed:
+        return _KubeletAnswers(frozenset(named))
     # Imported here: most journals need neither.
-    from memqos.converge.running_kubelet import KubeletSources, reserved_by
+    from memqos.converge.running_kubelet import (
+        KubeletFacts,
+        KubeletSources,
+        files_kept_with,
+        reserved_by,
+    )
 
-    given, complaints = frozenset(named), []
-    if stated is None:
-        facts = KubeletSources(Roots(cgroup=fs.root)).read_facts()
-        stated, complaints = facts.configuration, [*facts.complaints]
-    if stated is not None:
+    facts = KubeletFacts()
+    if stated is None or (is_unconfirmed and release is None):
+        sources = KubeletSources(Roots(cgroup=fs.root))
+        facts = sources.read_facts(configuration=stated is None)
+    config, version = stated or facts.configuration, release or facts.version
+    complaints = [*facts.complaints]
+    reserved = files = None
+    if config is not None:
         try:
-            found = reserved_by(stated, fs)
+            reserved = reserved_by(config, fs)
+            files = None if version is None else files_kept_with(config, version, fs)
         except InputError as error:
             complaints.append(str(error))
-        else:
-            return _Reserved(given | found, f"{stated.name} does not name it as a reserved cgroup")
-    why = "; ".join(["no kubelet configuration is known, --kubelet FILE gives one", *complaints])
-    return _Reserved(given, why)
+    if config is None or reserved is None:
+        unknown = "no kubelet configuration is known"
+        why = "; ".join([f"{unknown}, --kubelet FILE gives one", *complaints])
+        return _KubeletAnswers(frozenset(named), why, why_unknown="; ".join([unknown, *complaints]))
+    return _KubeletAnswers(
+        frozenset(named) | reserved,
+        f"{config.name} does not name it as a reserved cgroup",
+        files,
+        f"the version of the running kubelet is unknown ({facts.why_unknown})"
+        if version is None
+        else f"a kubelet {version} does not run with {config.name}",
+    )
 
 
 def _list(
-    reading: JournalContents, writer: CgroupWriter, reserved: _Reserved, output: OutputFormat
+    reading: JournalContents, writer: CgroupWriter, answers: _KubeletAnswers, output: OutputFormat
 ) -> int:
-    found = list(check_undo_entries(reading.undo_entries.values(), writer.fs, reserved.paths))
-    refused = refused_places(found, reading.owner_states, reserved.paths)
-    notes = _notes(reading, sorted({path for path, _ in refused}), reserved)
+    entries = reading.undo_entries.values()
+    found = list(check_undo_entries(entries, writer.fs, answers.reserved, answers.files))
+    refused = refused_places(found, reading.owner_states, answers.reserved)
+    notes = _notes(reading, sorted({path for path, _ in refused}), answers)
+    notes += _report_unconfirmed(found, answers)
     owners = [
         {"path": path, "owner": state.owner, "name": state.name, "files": list(state.values)}
         for (path, _), state in reading.owner_states.items()
@@ -179,25 +220,30 @@ def _list(
     if output != "table":
         emit({"values": _found_data(found), "owners": owners, "notes": notes}, output)
     else:
-        rows = [[each.state, *_row(each)] for each in found if each.state in _IN_PLACE]
+        rows = [
+            [each.state, *_row(each)] for each in found if each.state in (*_IN_PLACE, "kubelet")
+        ]
         if rows:
-            print("\n".join(table([["", "file", "before", "ours", "now"], *rows], left=2)) + "\n")
+            print_lines([Table([["", "file", "before", "ours", "now"], *rows], left=2), ""])
         print(_summary(found) or _nothing_text(reading))
         if owners:
-            print(f"and what systemd and the runtime kept of {pluralize(len(owners), 'cgroup')}")
+            print(
+                f"and the settings in systemd and the runtime of {pluralize(len(owners), 'cgroup')}"
+            )
     left = bool(refused) or any(each.state in (*_IN_PLACE, "unreadable") for each in found)
     return _final_exit_code(reading, EXIT_LEFT if left else EXIT_FINE)
 
 
 def _report(
-    reading: JournalContents, done: RollbackResult, reserved: _Reserved, output: OutputFormat
+    reading: JournalContents, done: RollbackResult, answers: _KubeletAnswers, output: OutputFormat
 ) -> int:
-    notes = _notes(reading, done.refused, reserved)
+    notes = _notes(reading, done.refused, answers)
+    notes += _report_unconfirmed(done.not_written, answers)
     if done.journal_error is not None:
-        notes.append(f"the journal still lists what was put back: {done.journal_error}")
+        notes.append(f"the journal still lists the restored values: {done.journal_error}")
         complain(f"note: {notes[-1]}")
     for why in done.owner_failures:
-        notes.append(f"an owner still keeps what memqos told it: {why}")
+        notes.append(f"an owner (systemd or the runtime) still has the values of memqos: {why}")
         complain(f"note: {notes[-1]}")
     if output != "table":
         data = {"results": results_data(done.results), "values": _found_data(done.not_written)}
@@ -205,7 +251,7 @@ def _report(
     else:
         _print(reading, done)
     left = bool(done.owner_failures or done.refused) or any(
-        each.state in ("conflict", "unreadable") for each in done.not_written
+        each.state in ("conflict", "unconfirmed", "unreadable") for each in done.not_written
     )
     return _final_exit_code(reading, exit_code(done.results) or (EXIT_LEFT if left else EXIT_FINE))
 
@@ -216,14 +262,14 @@ def _print(reading: JournalContents, done: RollbackResult) -> None:
         if each.state == "conflict":
             complain(
                 f"conflict: {entry.path}/{entry.file}: {' or '.join(entry.ours)} was written, "
-                f"{each.value or 'empty'} is there now – --force puts back {entry.original}"
+                f"now it is {each.value or 'empty'} – --force restores {entry.original}"
             )
         elif each.state == "unreadable":
             complain(f"unreadable: {entry.path}/{entry.file} – run as root")
     if done.results:
         print_results(done.results, "put back")
     if done.owners_restored:
-        print(f"{len(done.owners_restored)} put back in what systemd and the runtime keep")
+        print(f"{len(done.owners_restored)} restored in systemd and the runtime")
     rest = _summary(done.not_written)
     if rest or not (done.results or done.owners_restored):
         print(rest or _nothing_text(reading))
@@ -231,12 +277,24 @@ def _print(reading: JournalContents, done: RollbackResult) -> None:
 
 def _nothing_text(reading: JournalContents) -> str:
     where = "" if reading.damage is None else " in the part of the journal that can be read"
-    return f"nothing to put back{where}"
+    return f"nothing to restore{where}"
 
 
-def _notes(reading: JournalContents, refused: Iterable[str], reserved: _Reserved) -> list[str]:
+def _report_unconfirmed(found: Iterable[UndoCheck], answers: _KubeletAnswers) -> list[str]:
+    """What only a person can decide, said and returned."""
+    conflicts = [
+        unconfirmed_conflict(each, answers.why_unknown)
+        for each in found
+        if each.state == "unconfirmed"
+    ]
+    for conflict in conflicts:
+        complain(f"conflict: {conflict}")
+    return conflicts
+
+
+def _notes(reading: JournalContents, refused: Iterable[str], answers: _KubeletAnswers) -> list[str]:
     notes = list(journal_notes(reading))
-    notes += [refusal(path, reserved.why_no_others) for path in refused]
+    notes += [refusal(path, answers.why_no_others) for path in refused]
     for note in notes:
         complain(f"note: {note}")
     return notes

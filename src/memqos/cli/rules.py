@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from memqos.cli.output import OutputFormat, emit, output_option
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines
 from memqos.draw.text.findings import rule_text, rules_text
 from memqos.findings.catalogue import RULES_BY_ID, unknown_rule
 
@@ -12,9 +12,9 @@ from memqos.findings.catalogue import RULES_BY_ID, unknown_rule
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @output_option()
 def command(ids: tuple[str, ...], output: OutputFormat) -> int:
-    """List the rules by which audit judges a cluster and doctor a node, or explain some.
+    """List the rules of audit and doctor, or explain some of them.
 
-    An ID may also be that of a group, such as pod or machine.
+    An ID may also be a group, such as pod or machine.
     """
     for id in ids:
         if problem := unknown_rule(id, RULES_BY_ID):
@@ -27,7 +27,8 @@ def command(ids: tuple[str, ...], output: OutputFormat) -> int:
     if output != "table":
         emit([msgspec.to_builtins(rule) for rule in selected], output)
     elif ids:
-        print("\n\n".join("\n".join(rule_text(rule)) for rule in selected))
+        for index, rule in enumerate(selected):
+            print_lines([*([""] if index else ()), *rule_text(rule)])
     else:
-        print("\n".join(rules_text(selected)))
+        print_lines([rules_text(selected)])
     return 0

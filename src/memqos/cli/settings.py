@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from memqos.cli.options import BytesType, parse_gates, release_options
-from memqos.errors import InputError
+from memqos.errors import InputError, MemqosError
 from memqos.host.manifest_files import load_file
 from memqos.manifests.documents import decoding_error, find_document
 from memqos.release import Release
@@ -57,8 +57,8 @@ def placement_option(command: _F) -> _F:
     return click.option(
         "--placement",
         type=click.Choice(get_args(Placement)),
-        help="Who claims protection: containers, as the kubelet; pods; or containers with a "
-        "margin below their limit.  [default: containers]",
+        help="The cgroups that get protection: containers, as with the kubelet; pods; or "
+        "containers with a margin below their limit.  [default: containers]",
     )(command)
 
 
@@ -85,7 +85,7 @@ def settings_options(command: _F) -> _F:
         click.option(
             "--allocatable",
             type=BytesType(),
-            help="Memory not reserved for the system, before eviction thresholds.",
+            help="Allocatable memory before eviction thresholds are subtracted.",
         ),
         click.option("--capacity", type=BytesType(), help="Memory of the node."),
         click.option(
@@ -165,9 +165,14 @@ def with_cluster_defaults(
     """
     if arguments.node is None and arguments.snapshot is None and arguments.capacity is None:
         arguments = msgspec.structs.replace(arguments, node=live.node_path_of(files))
-    if arguments.release is not None or arguments.node is not None:
+    if arguments.release is not None:
         return arguments
-    return msgspec.structs.replace(arguments, server=live.server_version())
+    try:
+        return msgspec.structs.replace(arguments, server=live.server_version())
+    except MemqosError:
+        if arguments.node is None:
+            raise
+        return arguments  # of a node's pods only the skew depends on it
 
 
 def resolve_settings(
@@ -186,9 +191,20 @@ def _read_facts(arguments: SettingsArguments, live: "LiveCluster | None") -> Nod
         facts = facts_of_snapshot(load_snapshot(arguments.snapshot), arguments.snapshot)
     elif arguments.node is not None:
         facts = _read_node(arguments.node, live)
+        facts = msgspec.structs.replace(facts, server_version=arguments.server)
+        if live is not None and live.is_object_path(arguments.node) and arguments.kubelet is None:
+            facts = _with_running_configuration(facts, live, arguments.node)
     else:
         facts = NodeFacts(server_version=arguments.server)
     return with_kubelet_file(facts, arguments.kubelet)
+
+
+def _with_running_configuration(facts: NodeFacts, live: "LiveCluster", node: str) -> NodeFacts:
+    """The facts with what the node's kubelet runs with, or why that is not known."""
+    answer = live.kubelet_configuration(node.partition("/")[2])
+    if isinstance(answer, RawKubeletConfig):
+        return msgspec.structs.replace(facts, configuration=answer, is_observed=True)
+    return msgspec.structs.replace(facts, why_configuration_unknown=str(answer))
 
 
 def with_kubelet_file(facts: NodeFacts, file: str | None) -> NodeFacts:

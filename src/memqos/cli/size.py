@@ -7,21 +7,28 @@ import click
 from memqos.cli.cluster_access import cluster_options
 from memqos.cli.history_options import (
     HistoryOptions,
-    Selection,
+    HistorySelection,
     history_options,
     history_sources,
     read_table,
     select_series,
 )
-from memqos.cli.options import collect_options
-from memqos.cli.output import emit, output_option, print_lines, print_notes
+from memqos.cli.options import collect_options, manifest_arguments
+from memqos.cli.output import (
+    emit,
+    output_option,
+    print_data,
+    print_lines,
+    print_markup,
+    print_notes,
+)
 from memqos.cli.settings import (
     SettingsArguments,
     check_settings_options,
     resolve_settings,
     settings_options,
 )
-from memqos.draw.text.size import size_data, size_text, summary_line
+from memqos.draw.text.size import size_data, size_lines, summary_line
 from memqos.plan.semantics import Planner
 from memqos.settings.resolver import NodeSettings
 from memqos.size.recommendation import SizeOptions
@@ -32,9 +39,9 @@ _SHARE = click.FloatRange(min=0, max=1)
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[POD|WORKLOAD|FILE]…")
+@manifest_arguments("targets", "[POD|WORKLOAD|FILE]…")
 @history_options
-@click.option("--guaranteed", is_flag=True, help="Request what is the limit.")
+@click.option("--guaranteed", is_flag=True, help="Set requests equal to limits.")
 @click.option(
     "--risk", type=_SHARE, metavar="SHARE", help="Share of days above the limit, such as 0.01."
 )
@@ -60,10 +67,10 @@ def command(
     context: str | None,
     namespace: str | None,
 ) -> int:
-    """Recommend memory requests and limits out of the history of containers.
+    """Recommend memory requests and limits from the usage history of containers.
 
     Targets are manifests, or pods and workloads by name; without any, every series is sized.
-    A container of which too little is known gets no recommendation, and the reason.
+    A container with too little history gets no recommendation, but a reason.
 
     \b
     memqos size --history usage.csv.gz --why
@@ -86,7 +93,7 @@ def command(
     return _exit_code(selection)
 
 
-def _exit_code(selection: Selection) -> int:
+def _exit_code(selection: HistorySelection) -> int:
     return 1 if selection.faults else 0
 
 
@@ -96,13 +103,13 @@ def _print(
     if output == "table":
         print_lines([summary_line(report, sources), str(resolved.enablement)])
         print_notes(resolved.notes)
-        print_lines(["", *size_text(report, resolved.settings.memory_allocatable, why=why)])
+        print_lines(["", *size_lines(report, resolved.settings.memory_allocatable, why=why)])
     elif output in ("json", "yaml"):
         emit(size_data(report, resolved.enablement), "json" if output == "json" else "yaml")
     elif output == "svg":
         from memqos.draw.svg.size import size_svg
 
-        print(size_svg(report, resolved.enablement))
+        print_markup(size_svg(report, resolved.enablement, resolved.settings.release))
     else:
         _print_manifests(report, output)
 
@@ -111,10 +118,10 @@ def _print_manifests(report: SizeReport, output: _Output) -> None:
     from memqos.draw.text.size_manifests import autoscaler_bounds, kustomization, size_patches
 
     if output == "kustomize":
-        emit(kustomization(report), "yaml")
+        print_data(kustomization(report), "yaml")
         return
     documents = autoscaler_bounds(report) if output == "vpa" else size_patches(report)
     for index, document in enumerate(documents):
         if index:
             print("---")
-        emit(document, "yaml")
+        print_data(document, "yaml")

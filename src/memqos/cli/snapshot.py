@@ -15,7 +15,8 @@ from memqos.cli.options import (
     pod_source_from,
     pod_source_options,
 )
-from memqos.cli.output import check_output_file, complain, show_status, write_output_file
+from memqos.cli.output import check_output_file, complain, write_output_file
+from memqos.cli.streams import show_status
 from memqos.converge.observation import load_kubelet_config
 from memqos.converge.pod_sources import KubeletPods
 from memqos.converge.snapshots import add_records, encode_snapshot, take_snapshot
@@ -24,11 +25,11 @@ from memqos.host.kubelet import READ_ONLY_URL, KubeletEndpoint
 from memqos.host.machine import Roots
 from memqos.host.record_files import RECORDS_FOLDER
 from memqos.manifests.snapshot import OMITTED_FIELDS
-from memqos.units import pluralize
+from memqos.units import format_bytes, pluralize
 
 
 @click.command()
-@click.option("--out", metavar="FILE", help="Where to write it.  [default: standard output]")
+@click.option("--out", metavar="FILE", help="The file to write.  [default: standard output]")
 @pod_source_options
 @click.option("--kubelet", metavar="FILE", help="The kubelet's configuration.")
 @cgroup_root_option
@@ -36,10 +37,10 @@ from memqos.units import pluralize
 @click.option(
     "--records",
     metavar="DIR",
-    help=f"Where an agent keeps its records.  [default: {RECORDS_FOLDER}, if it is there]",
+    help=f"The records folder of an agent.  [default: {RECORDS_FOLDER}, if it is there]",
 )
-@click.option("--without-images", is_flag=True, help="Leave the names of images out.")
-@click.option("--without-records", is_flag=True, help="Leave the agent's records out.")
+@click.option("--without-images", is_flag=True, help="Omit the names of images.")
+@click.option("--without-records", is_flag=True, help="Omit the agent's records.")
 @collect_options(PodSourceOptions)
 def command(
     pods: PodSourceOptions,
@@ -53,11 +54,11 @@ def command(
     without_images: bool,
     without_records: bool,
 ) -> int:
-    """Write everything memqos knows of this node into one JSON file.
+    """Save the state of this node to one JSON file, without secrets.
 
-    Left out are all secrets: environments, commands, volumes and annotations of pods, and what
-    decides nothing about memory in the kubelet's configuration. The file can be given to any
-    reading command with --snapshot. What is missing is said, and listed in the file's `notes`.
+    It omits all secrets: environments, commands, volumes and annotations of pods, and the fields
+    of the kubelet's configuration that do not affect memory. Give the file to any command that
+    reads a node with --snapshot. What is missing is reported, and listed in the file's `notes`.
 
     \b
     memqos snapshot --out node.json --pods https://127.0.0.1:10250 \\
@@ -85,7 +86,7 @@ def command(
     else:
         size = write_output_file(out, encode_snapshot(snapshot))
         running, cgroups = len(snapshot.running), len(snapshot.cgroups)
-        print(f"{out}: {running} pods and {cgroups} cgroups in {size >> 10} KiB")
+        print(f"{out}: {running} pods and {cgroups} cgroups in {format_bytes(size)}")
     faults = () if source is None else source.faults
     for fault in faults:
         complain(fault)
@@ -102,7 +103,7 @@ def _note_summary(note: str) -> str:
 
 def _records_folder(given: str | None) -> str:
     if given is not None and not os.path.isdir(given):
-        raise InputError("there are no records here", file=given, hint="memqos agent keeps them")
+        raise InputError("there are no records here", file=given, hint="memqos agent writes them")
     return given or RECORDS_FOLDER
 
 

@@ -25,7 +25,7 @@ _RELOAD_SECONDS: Final = 10.0
 
 
 @click.command()
-@click.option("--policy", metavar="FILE", help="Rules for new pods.  [default: none]")
+@click.option("--policy", metavar="FILE", help="An AdmissionPolicy.  [default: none]")
 @click.option(
     "--limit-ranges",
     metavar="FILE",
@@ -37,7 +37,7 @@ _RELOAD_SECONDS: Final = 10.0
     "--listen",
     default="127.0.0.1:8443",
     metavar="ADDRESS:PORT",
-    help="Where to answer.  [default: 127.0.0.1:8443]",
+    help="The address to listen on.  [default: 127.0.0.1:8443]",
 )
 @partial(release_options, default=DEFAULT_RELEASE)
 def command(
@@ -49,17 +49,17 @@ def command(
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
-    """Answer the API server's reviews of new pods, over TLS.
+    """Run an admission webhook for new pods, over TLS.
 
     \b
-    /mutate    completes the pod level: requests out of limits and containers, and the
-               defaults of limit ranges of type Pod
-    /validate  refuses what Kubernetes would refuse, and what breaks a rule of the policy
+    /mutate    sets pod-level defaults: requests from limits and containers, and the
+               defaults of LimitRanges of type Pod
+    /validate  refuses pods that are invalid, or break a rule of the policy
     /healthz, /readyz, /metrics
 
-    Certificate, policy and limit ranges are read again when their files change. Where one is
-    wrong or cannot be read, that is reported, what was in use stays in use, and the next try
-    follows. SIGTERM stops it.
+    Certificate, policy and LimitRanges are reloaded when their files change. If one is invalid or
+    cannot be read, the error is logged, the previous one stays in use, and it is tried again.
+    SIGTERM stops it.
     """
     resolved, notes = resolve_release(release, gates)
     for note in notes:
@@ -115,7 +115,7 @@ async def _serve(
     webhook: Webhook, address: ListenAddress, certificate: Certificate, files: _AdmissionFiles
 ) -> None:
     listener = await webhook.listen(address, certificate)
-    complain(f"answering on https://{listener.address}: {MUTATE}, {VALIDATE}")
+    complain(f"listening on https://{listener.address}: {MUTATE}, {VALIDATE}")
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -148,4 +148,6 @@ def _refresh(what: str, refresh: Callable[[], bool], complaints: dict[str, str])
     except (MemqosError, OSError) as error:
         if complaints.get(what) != str(error):
             complaints[what] = str(error)
-            complain(f"{what} has changed and is wrong, so what was in use stays: {error}")
+            complain(
+                f"{what} has changed and is invalid, so the previous one stays in use: {error}"
+            )

@@ -1,15 +1,18 @@
 """`memqos why`: what happened to a container's memory, the rule that decided, what prevents it."""
 
 import os
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
 import msgspec
 
+from memqos.cli.agent_access import agent_access_options, agent_endpoints
+from memqos.cli.browser import open_option, open_page, require_page
 from memqos.cli.cluster_access import LiveCluster, cluster_options
-from memqos.cli.output import complain, emit, print_lines
+from memqos.cli.output import complain, emit, print_lines, print_markup
+from memqos.cli.why_plan import plan_of_live_pod, plan_of_snapshot
 from memqos.draw.text.story import story_data, story_text
 from memqos.errors import InputError, MemqosError
 from memqos.host.record_files import RECORDS_FOLDER, read_recordings
@@ -18,153 +21,272 @@ from memqos.record.recordings import Recording, latest_recordings
 from memqos.record.story import story_of, unknown_plan
 
 if TYPE_CHECKING:
-    from memqos.kube.pod import Pod
-    from memqos.manifests.snapshot import Snapshot
-    from memqos.plan.setting import FileSettings
     from memqos.record.chapters import Story
     from memqos.record.cluster_story import ClusterReport
     from memqos.record.snapshot_story import SnapshotStory
     from memqos.record.story import PlanLookup
+    from memqos.record.usage import UsageMoment
 
 
-def read_pod_history(live: LiveCluster, name: str) -> "ClusterReport":
-    """The pod and the events about it; a right that is missing for one of them is a note."""
-    from memqos.host.apiserver.api_errors import ApiError
-    from memqos.host.apiserver.pager import get_object, list_objects
-    from memqos.host.apiserver.resources import ApiResource, Selection
-    from memqos.kube.pod_history import KubeEvent, PastPod
-    from memqos.record.cluster_story import ClusterReport
+MOST_PODS: Final = 5
+"""Pods of a workload whose stories are told."""
+_OUTPUTS: Final = ("text", "json", "yaml", "svg")
+StoryOutput = Literal["text", "json", "yaml", "svg"]
 
-    server, namespace = live.server, live.namespace
-    faults: list[MemqosError] = []
-    pod, events = None, list[KubeEvent]()
-    try:
-        pod = get_object(server, ApiResource("", "v1", "pods", PastPod), name, namespace)
-    except ApiError as error:
-        faults.append(error)
-    try:
-        about = Selection(namespace, fields=f"involvedObject.name={name},involvedObject.kind=Pod")
-        events = list_objects(server, ApiResource("", "v1", "events", KubeEvent), about).items
-    except ApiError as error:
-        faults.append(error)
-    if len(faults) == 2:
-        raise faults[0]
-    if pod is None and not events and not faults:
-        raise InputError(
-            f"there is no pod {name} in namespace {namespace}, and no event about one",
-            file=server.where,
-            hint="is -n the pod's namespace? Events are kept for an hour",
-        )
-    return ClusterReport(server.where, pod, events, tuple(faults))
+
+class WhyResult(NamedTuple):
+    """The stories of a pod's containers, and what they were made of."""
+
+    stories: "list[Story]"
+    recordings: "Sequence[Recording]" = ()
+    files: Mapping[str, Mapping[str, str]] = {}
+    """Container that runs → its cgroup files now."""
 
 
 @click.command()
-@click.argument("pod", metavar="pod/NAME")
+@click.argument("target", metavar="[POD | KIND/NAME]", required=False)
 @click.argument("container", required=False)
 @cluster_options("context", "namespace")
+@agent_access_options
 @click.option(
     "--records",
     metavar="DIR",
-    help=f"Where an agent keeps, or kept, its records.  [default: {RECORDS_FOLDER}]",
+    help=f"The records folder of an agent.  [default: {RECORDS_FOLDER}]",
 )
-@click.option("--snapshot", metavar="FILE", help="Ask a snapshot, not the records of an agent.")
+@click.option(
+    "--snapshot", metavar="FILE", help="Read a snapshot instead of the records of an agent."
+)
+@click.option(
+    "--readings",
+    is_flag=True,
+    help="Show every memory reading (usage, working set, RSS, …) and its formula.",
+)
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["text", "json", "yaml", "svg"]),
+    type=click.Choice(_OUTPUTS),
     default="text",
-    help="What to print.  [default: text]",
+    help="Output format.  [default: text]",
 )
+@open_option
 def command(
-    pod: str,
+    target: str | None,
     container: str | None,
     context: str | None,
     namespace: str | None,
     records: str | None,
     snapshot: str | None,
-    output: Literal["text", "json", "yaml", "svg"],
+    readings: bool,
+    output: StoryOutput,
+    opens: bool,
+    **agent: Any,
 ) -> int:
-    """Tell why a container was throttled, killed or evicted.
+    """Show why a container was throttled, OOM-killed or evicted.
 
-    Out of an agent's records here, and of what a live cluster tells of the pod: its status, and
-    the events about it. The cluster is asked with --context, or with -n where --records is not
-    given.
+    It reads from the cluster of the current context: the pod's status, its Events, and the records
+    of the agent on its node, which needs the right to get the pod. Without a name it lists recent
+    deaths of containers in the namespace. --records and --snapshot read files instead.
 
     \b
+    memqos why                                    recent deaths in this namespace
     memqos why pod/api-1 -n shop                  all its containers
-    memqos why pod/api-1 app -n shop -o svg       one of them, drawn
+    memqos why deployment/api --readings          its pods, and every reading of their memory
+    memqos why pod/api-1 app -n shop -o svg       one container, drawn
     """
-    name = pod.removeprefix("pod/").removeprefix("pods/")
+    if opens:
+        require_page(output, "text", "svg")
+        output = "svg"
     live = LiveCluster(context, namespace)
     if snapshot is not None and context is not None:
         raise click.UsageError("--context is for a live cluster, and --snapshot for a file")
-    reads_cluster = context is not None or (
-        namespace is not None and records is None and snapshot is None
-    )
-    where = live.namespace if context is not None else namespace or "default"
+    is_file = snapshot is not None or (records is not None and context is None)
+    if target is None:
+        if is_file:
+            raise click.UsageError("name a pod: a list of OOM kills needs a live cluster")
+        return _print_deaths(live, agent, output)
+    is_pod = live.kind_of(target) in (None, "pod")
+    if not is_pod and is_file:
+        raise click.UsageError(f"{target} needs a live cluster: name a pod")
+    name = target.partition("/")[2] or target
     if snapshot is not None:
-        of_snapshot = _stories_of_snapshot(snapshot, where, name)
-        if output == "svg" and not any(each.has_records for each in of_snapshot):
-            raise InputError(
-                "a snapshot without records is one look, and a timeline takes two", file=snapshot
-            )
-        recordings = [each.recording for each in of_snapshot]
-        stories = [each.story for each in of_snapshot]
+        results = [_result_of_snapshot(snapshot, namespace or "default", name, output)]
+    elif is_file:
+        results = [_result_of_records(records, namespace or "default", name, None)]
+    elif is_pod:
+        results = [_result_of_cluster(live, name, records, agent, is_named=context is not None)]
     else:
-        report = (
-            _read_cluster_history(live, name, is_named=context is not None)
-            if reads_cluster
-            else None
-        )
-        planned = unknown_plan if report is None else _plan_of_live_pod(live, name)
-        recordings, stories = _stories_of_records(records, where, name, report, planned)
-    stories = _select_container(stories, container)
+        results = _results_of_workload(live, target, records, agent)
+    results = [
+        each._replace(stories=_select_container(each.stories, container)) for each in results
+    ]
     if output == "svg":
-        from memqos.draw.svg.timeline import timeline_svg
-        from memqos.draw.svg.timeline_data import timeline_of
-
-        by_name = {each.who.container: each for each in recordings}
-        if not by_name and not any(story.chapters for story in stories):
-            raise InputError(
-                f"there is nothing to draw of pod {where}/{name}: nothing was recorded, and "
-                "nothing happened",
-                hint="memqos agent records; without -o svg the pod is described",
-            )
-        drawn = [timeline_of(_recording(by_name, story), story) for story in stories]
-        print(timeline_svg(drawn))
+        _show_timeline(results, opens=opens)
     else:
-        _print_stories(stories, output)
+        _print_stories(results, output, readings=readings)
     return 0
 
 
-def _print_stories(stories: "list[Story]", output: Literal["text", "json", "yaml"]) -> None:
+def _print_deaths(live: LiveCluster, agent: Mapping[str, Any], output: StoryOutput) -> int:
+    from memqos.cli.why_cluster import read_recent_deaths
+    from memqos.draw.text.usage import deaths_data, deaths_text
+
+    if output == "svg":
+        raise click.UsageError("a timeline shows one pod: name a pod")
+    deaths = read_recent_deaths(live, agent_endpoints(live, **agent))
     if output == "text":
-        for index, story in enumerate(stories):
-            print_lines([*([""] if index else ()), *story_text(story)])
+        print_lines(deaths_text(deaths, live.namespace))
     else:
-        emit({"containers": [story_data(story) for story in stories]}, output)
+        emit({"namespace": live.namespace, "deaths": deaths_data(deaths)}, output)
+    return 0
 
 
-def _stories_of_records(
+def _results_of_workload(
+    live: LiveCluster, path: str, records: str | None, agent: Mapping[str, Any]
+) -> list[WhyResult]:
+    """Those of a workload's pods that have died, the latest first; of all where none has."""
+    from memqos.cli.why_cluster import list_workload_pods
+    from memqos.record.recent_deaths import list_deaths
+
+    pods = list_workload_pods(live, path)
+    names = list(dict.fromkeys(death.pod for death in list_deaths(pods)))
+    if not names:
+        complain(f"note: no container of {path} has died, as far as statuses and events show")
+        names = sorted(pod.metadata.name or "" for pod in pods)
+    if len(names) > MOST_PODS:
+        complain(f"note: {len(names)} pods: these are {MOST_PODS} of them")
+    return [
+        _result_of_cluster(live, name, records, agent, is_named=True) for name in names[:MOST_PODS]
+    ]
+
+
+def _result_of_snapshot(file: str, namespace: str, name: str, output: StoryOutput) -> WhyResult:
+    found = _stories_of_snapshot(file, namespace, name)
+    if output == "svg" and not any(each.has_records for each in found):
+        raise InputError(
+            "a snapshot without records has one reading, and a timeline needs two", file=file
+        )
+    return WhyResult([each.story for each in found], [each.recording for each in found])
+
+
+def _result_of_cluster(
+    live: LiveCluster,
+    name: str,
+    records: str | None,
+    agent: Mapping[str, Any],
+    *,
+    is_named: bool,
+) -> WhyResult:
+    report = _read_cluster_history(live, name, is_named=is_named)
+    if report is None:
+        return _result_of_records(records, live.own_namespace, name, None)
+    planned = plan_of_live_pod(live, name)
+    namespace = live.namespace
+    if records is not None or _has_local_records(namespace, name):
+        return _result_of_records(records, namespace, name, report, planned)
+    from memqos.cli.why_cluster import fetch_pod_records
+
+    sent = fetch_pod_records(agent_endpoints(live, **agent), report, namespace, name)
+    if sent is None or isinstance(sent, MemqosError):
+        notes = report.notes if sent is None else (*report.notes, sent)
+        stories = _with_cluster([], [], report._replace(notes=notes), namespace, name)
+        return WhyResult(stories)
+    recordings = latest_recordings(
+        [each for each in sent.recordings if not report.pod or each.who.uid in report.uids()]
+    )
+    sources = (f"records of the agent on {report.node}",)
+    stories = [
+        msgspec.structs.replace(story_of(recording, sent.node_recording, planned), sources=sources)
+        for recording in recordings
+    ]
+    files = sent.files.get(f"{namespace}/{name}", {})
+    stories = _with_cluster(stories, recordings, report, namespace, name)
+    return WhyResult(stories, recordings, files)
+
+
+def _has_local_records(namespace: str, pod: str) -> bool:
+    """Whether an agent on this machine has recorded the pod, where that may be read."""
+    try:
+        found = read_recordings(
+            RECORDS_FOLDER, lambda who: (who.namespace, who.pod) == (namespace, pod)
+        )
+        return any(True for _ in found)
+    except OSError:
+        return False
+
+
+def _show_timeline(results: list[WhyResult], *, opens: bool) -> None:
+    from memqos.draw.svg.timeline import timeline_svg
+    from memqos.draw.svg.timeline_data import timeline_of
+
+    drawn = []
+    for each in results:
+        by_name = {recording.who.container: recording for recording in each.recordings}
+        if not by_name and not any(story.chapters for story in each.stories):
+            pod = f"{each.stories[0].namespace}/{each.stories[0].pod}"
+            raise InputError(
+                f"there is nothing to draw of pod {pod}: nothing was recorded, and "
+                "nothing happened",
+                hint="memqos agent records; without -o svg the pod is described",
+            )
+        drawn += [timeline_of(_recording(by_name, story), story) for story in each.stories]
+    if opens:
+        from memqos.draw.html.picture import picture_page
+        from memqos.draw.text.render import render
+
+        stories = [story for each in results for story in each.stories]
+        lines = [line for story in stories for line in (*render(story_text(story)), "")]
+        title = f"{stories[0].namespace}/{stories[0].pod}"
+        open_page(picture_page(title, timeline_svg(drawn), lines))
+    else:
+        print_markup(timeline_svg(drawn))
+
+
+def _print_stories(
+    results: list[WhyResult], output: Literal["text", "json", "yaml"], *, readings: bool
+) -> None:
+    from memqos.draw.text.usage import readings_data, readings_text
+
+    told = [
+        (story, _usage_moments(result, story.container) if readings else ())
+        for result in results
+        for story in result.stories
+    ]
+    if output == "text":
+        for index, (story, moments) in enumerate(told):
+            print_lines([*([""] if index else ()), *story_text(story)])
+            if readings:
+                print_lines(["", *readings_text(moments)])
+    else:
+        containers = []
+        for story, moments in told:
+            more = {"readings": readings_data(moments)} if readings else {}
+            containers.append(story_data(story) | more)
+        emit({"containers": containers}, output)
+
+
+def _usage_moments(result: WhyResult, container: str) -> "tuple[UsageMoment, ...]":
+    from memqos.record.usage import usage_moments
+
+    recording = next((each for each in result.recordings if each.who.container == container), None)
+    return usage_moments(recording, result.files.get(container))
+
+
+def _result_of_records(
     records: str | None,
     namespace: str,
     pod: str,
     report: "ClusterReport | None",
-    planned: "PlanLookup",
-) -> "tuple[list[Recording], list[Story]]":
+    planned: "PlanLookup" = unknown_plan,
+) -> WhyResult:
     """What an agent has recorded here, and its stories with what the cluster reports."""
-    try:
-        recordings, node = _read_recordings(records or RECORDS_FOLDER, namespace, pod)
-    except InputError as error:
-        if report is None or records is not None:
-            raise
-        if os.path.isdir(RECORDS_FOLDER):
-            complain(f"note: {RECORDS_FOLDER}: {error.what}")
-        recordings, node = [], None
+    folder = records or RECORDS_FOLDER
+    recordings, node = _read_recordings(folder, namespace, pod)
     stories = [story_of(recording, node, planned) for recording in recordings]
     if report is not None:
+        sources = (f"records in {folder}",)
+        stories = [msgspec.structs.replace(story, sources=sources) for story in stories]
         stories = _with_cluster(stories, recordings, report, namespace, pod)
-    return recordings, stories
+    return WhyResult(stories, recordings)
 
 
 def _read_recordings(
@@ -174,12 +296,13 @@ def _read_recordings(
         raise InputError(
             "there are no records here",
             file=folder,
-            hint="memqos agent keeps them; --records says where, and -n asks the cluster",
+            hint="memqos agent writes them; name their folder with --records, or read the "
+            "cluster with -n",
         )
     try:
         recordings = list(read_recordings(folder))
     except PermissionError:
-        raise InputError("not yours to read", file=folder, hint="run as root") from None
+        raise InputError("permission denied", file=folder, hint="run as root") from None
     node = next((each for each in recordings if each.who.is_node), None)
     pods = [each for each in recordings if not each.who.is_node]
     named = [each for each in pods if (each.who.namespace, each.who.pod) == (namespace, pod)]
@@ -196,12 +319,14 @@ def _read_cluster_history(
     live: LiveCluster, name: str, *, is_named: bool
 ) -> "ClusterReport | None":
     """What the cluster reports; where it fails, records are enough unless it was named."""
+    from memqos.cli.why_cluster import read_pod_history
+
     try:
         return read_pod_history(live, name)
     except MemqosError as error:
         if is_named or not os.path.isdir(RECORDS_FOLDER):
             raise
-        complain(error, "note: the cluster tells nothing: ")
+        complain(error, "note: the cluster has no information: ")
         return None
 
 
@@ -216,7 +341,7 @@ def _with_cluster(
 
     uid = recordings[0].who.uid if recordings else None
     if uid is not None and uid not in report.uids(uid):
-        complain("note: the records here are of an earlier pod of this name: --records tells them")
+        complain("note: the records here are of an earlier pod of this name: --records shows them")
         stories, recordings[:] = [], []
     return add_cluster_report(stories, report, namespace, pod, uid)
 
@@ -244,7 +369,7 @@ def _stories_of_snapshot(file: str, namespace: str, pod: str) -> "list[SnapshotS
 
     snapshot = load_snapshot(file)
     names = snapshot_cgroup_names(snapshot, file)
-    planned = _plan_of_snapshot(snapshot, file, namespace, pod)
+    planned = plan_of_snapshot(snapshot, file, namespace, pod)
     stories = snapshot_stories(snapshot, names, namespace, pod, planned)
     if not stories:
         pods = set(map(pod_key, snapshot.running))
@@ -254,83 +379,7 @@ def _stories_of_snapshot(file: str, namespace: str, pod: str) -> "list[SnapshotS
     return stories
 
 
-def _plan_of_live_pod(live: LiveCluster, name: str) -> "PlanLookup":
-    """What the pod's node plans for its containers, as `explain` shows it; read when needed."""
-
-    @cache
-    def containers() -> "dict[str, FileSettings]":
-        from memqos.kube.pod import Pod
-
-        path = f"pod/{name}"
-        node = live.node_path_of((path,))
-        if node is None:
-            return {}
-        try:
-            pod = msgspec.json.decode(live.get(path), type=Pod)
-            return _planned_containers(pod, live=live, node=node)
-        except (MemqosError, msgspec.DecodeError) as error:
-            complain(f"note: the plan of the pod is not known: {error}")
-            return {}
-
-    return lambda container: containers().get(container)
-
-
-def _plan_of_snapshot(snapshot: "Snapshot", file: str, namespace: str, pod: str) -> "PlanLookup":
-    """The same of a pod in a snapshot; for what an agent of memqos manages, the agent's plan."""
-
-    @cache
-    def containers() -> "dict[str, FileSettings]":
-        from memqos.converge.observation import with_agent_plan
-        from memqos.plan.tree import Tree, pod_key
-
-        found: dict[str, FileSettings] = {}
-        managed, key = Tree({}), f"{namespace}/{pod}"
-        try:
-            for each in snapshot.running:
-                # Without the kubelet's version the release would be a guess.
-                if pod_key(each) == key and snapshot.kubelet:
-                    found = _planned_containers(each, snapshot=file)
-            if snapshot.agent is not None:
-                managed = with_agent_plan(managed, snapshot.agent)
-        except MemqosError as error:
-            complain(error, "note: the plan of the pod is not known: ")
-            return {}
-        for cgroup in managed.cgroups.values():
-            if cgroup.pod == key and cgroup.container is not None:
-                found[cgroup.container] = found.get(cgroup.container, {}) | cgroup.settings
-        return found
-
-    return lambda container: containers().get(container)
-
-
-def _planned_containers(
-    pod: "Pod",
-    *,
-    live: LiveCluster | None = None,
-    node: str | None = None,
-    snapshot: str | None = None,
-) -> "dict[str, FileSettings]":
-    """Container → its planned settings on the node that is named."""
-    from memqos.cli.settings import SettingsArguments, resolve_settings
-    from memqos.kube.shape import containers_of
-    from memqos.plan.semantics import semantics
-    from memqos.settings.enablement import MEMORY_QOS
-
-    arguments = SettingsArguments(node=node, snapshot=snapshot)
-    resolved = resolve_settings(arguments, live=live)
-    if resolved.enablement.source == "release default":
-        # A memory.high that throttles was written by somebody: where nothing turns the gate off by
-        # name, the rule is the one that holds while it is on.
-        arguments = msgspec.structs.replace(arguments, gates={MEMORY_QOS: True})
-        resolved = resolve_settings(arguments, live=live)
-    plan = semantics(pod, resolved.settings).plan
-    if plan is None:
-        return {}
-    names = [container.name for container in containers_of(pod)]
-    return {name: each.settings for name, each in zip(names, plan.containers, strict=True)}
-
-
 def _unknown_pod_error(pod: str, names: set[str], file: str) -> InputError:
     close = get_close_matches(pod, names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}?" if close else "is -n the pod's namespace?"
-    return InputError(f"nothing is known of pod {pod}", file=file, hint=hint)
+    hint = f"did you mean {close[0]}?" if close else "check that -n is the pod's namespace"
+    return InputError(f"no information about pod {pod}", file=file, hint=hint)

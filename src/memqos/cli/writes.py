@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from memqos.cli.options import SecondsType
-from memqos.cli.output import complain, output_option, show_status
+from memqos.cli.output import complain, output_option
+from memqos.cli.streams import show_status
 from memqos.converge.apply import WriteProgress, ignore_progress
 from memqos.converge.direct_driver import WRITE_TIMEOUT
 from memqos.converge.journal import JOURNAL_FOLDER, JournalContents
@@ -24,9 +25,9 @@ EXIT_LEFT: Final = 2
 
 _END_WORDS: Final[dict[WriteOutcome, str]] = {
     "written": "written",
-    "gone": "gone with their cgroups",
+    "gone": "removed with their cgroups",
     "refused": "refused",
-    "unreachable": "not written, as their owner does not answer",
+    "unreachable": "not written, as systemd or the runtime does not answer",
     "overtaken": "changed by others meanwhile",
     "withheld": "withheld",
     "stopped": "stopped",
@@ -49,7 +50,8 @@ def writer_options(command: _F) -> _F:
             "--journal",
             default=JOURNAL_FOLDER,
             metavar="DIR",
-            help=f"Where prior values are kept.  [default: {JOURNAL_FOLDER}]",
+            help=f"The folder of the journal, with the previous values.  [default: "
+            f"{JOURNAL_FOLDER}]",
         ),
     ):
         command = option(command)
@@ -92,20 +94,20 @@ def results_data(results: Iterable[WriteResult]) -> list[dict[str, Any]]:
 def journal_notes(reading: JournalContents) -> Iterator[str]:
     """What a person should know of the journal that was found."""
     if reading.is_of_another_boot:
-        yield "the journal is of an earlier boot, whose values are gone with it: ignored"
+        yield "the journal is from an earlier boot, and so are its values: ignored"
     damage = reading.damage
     if damage is not None and damage.torn:
         yield (
             f"the journal ends within its record {damage.record}, as when its writer is killed: "
-            "only what stands before that can be put back. A writer that was killed had not acted "
-            "on the rest; if the file was cut short in another way, values are left: memqos plan "
-            "shows what differs"
+            f"only the entries before that can be restored. A killed writer had not written the "
+            f"values of the rest; if the file was truncated otherwise, values remain: memqos "
+            f"plan shows the differences"
         )
     elif damage is not None:
         yield (
-            f"the journal is damaged from its record {damage.record} on: only what stands before "
-            "that can be put back, and values written after that are left: memqos plan shows what "
-            "differs"
+            f"the journal is damaged from its record {damage.record} on: only the entries before "
+            f"that can be restored, and values written after that remain: memqos plan shows the "
+            f"differences"
         )
 
 
@@ -128,6 +130,6 @@ def _result_line(result: WriteResult) -> str:
     if result.outcome in ("refused", "unreachable"):
         return f"{result.outcome}: {result.detail}"
     change = result.change
-    hint = " – --force writes it all the same" if result.outcome == "withheld" else ""
+    hint = " – --force writes it anyway" if result.outcome == "withheld" else ""
     place = f"{change.path}/{change.file}: {change.old or 'empty'} → {change.new or 'empty'}"
     return f"{result.outcome}: {place}: {result.detail}{hint}"

@@ -55,7 +55,7 @@ def is_resize_infeasible(pod: Pod) -> bool:
 
 
 def _spec_requests(pod: Pod, shape: Shape, release: Release, defaults: Amounts) -> Amounts:
-    """Before 1.33 resizing in place was alpha: the spec counts."""
+    """Before 1.33 in-place resize was alpha: the spec counts."""
     return requests_with_defaults(shape, defaults)
 
 
@@ -192,7 +192,7 @@ def limit_charge(pod: Pod, shape: Shape, release: Release) -> Amounts:
 
 
 def _spec_limits(pod: Pod, shape: Shape) -> Iterator[Shape]:
-    """Before 1.33 resizing in place was alpha: the spec counts."""
+    """Before 1.33 in-place resize was alpha: the spec counts."""
     yield shape
 
 

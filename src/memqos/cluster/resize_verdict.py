@@ -4,7 +4,6 @@ The kubelet's checks are those of kubelet allocation/handlers.go; the first that
 Infeasible is final, Deferred is tried again whenever something on the node changes.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
@@ -22,7 +21,7 @@ from memqos.kube.swap import SwapNode, container_swap
 from memqos.release import Release, Since
 
 Verdict = Literal["Accepted", "Unchanged", "Deferred", "Infeasible"]
-Obstacle = Literal[
+ResizeObstacle = Literal[
     "windows", "static pod", "swap", "volume on cgroup v1", "cpu manager", "memory manager", "node"
 ]
 INFEASIBLE: Final = "Infeasible"
@@ -48,7 +47,7 @@ class ResizeVerdict(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reason: str | None = None
     message: str | None = None
-    obstacle: Obstacle | None = None
+    obstacle: ResizeObstacle | None = None
     """What makes it infeasible."""
     preempted: tuple[Pod, ...] = ()
 
@@ -58,7 +57,7 @@ class ResizeVerdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict == "Deferred"
 
 
-_HELP: Final[Mapping[Obstacle, str]] = {
+_HELP: Final[Mapping[ResizeObstacle, str]] = {
     "windows": "delete the pod and create it with the new resources",
     "static pod": "change its manifest: the kubelet then restarts it",
     "swap": "set resizePolicy RestartContainer for memory, or change the limit alone",
@@ -82,8 +81,8 @@ def resize_help(verdict: ResizeVerdict) -> str | None:
     if verdict.reason == "PodLevelResourcesNotSupported":
         return "turn the kubelet's gate PodLevelResources on"
     return (
-        "it is tried again when a pod of the node ends or shrinks: make room, or delete the pod so "
-        "that it is scheduled elsewhere"
+        "it is retried when a pod of the node ends or shrinks: free resources, or delete the pod "
+        "so that it is scheduled elsewhere"
     )
 
 
@@ -96,41 +95,6 @@ class ResizeAdmission(msgspec.Struct, frozen=True):
     @property
     def allowed(self) -> bool:
         return self.cause is None
-
-
-LimitEffect = Literal["restart", "fits", "held back", "deadly"]
-
-
-def limit_effect(
-    old: int | None, new: int | None, usage: int, release: Release, *, restarts: bool
-) -> LimitEffect | None:
-    """What a lower memory limit does to a container that uses `usage` bytes; None if not lower.
-
-    The kernel reclaims what it can at once and kills for the rest (cgroup-v2.rst, memory.max).
-    """
-    if new is None or (old is not None and new >= old):
-        return None
-    if restarts:
-        return "restart"
-    if usage < new:
-        return "fits"
-    return "held back" if _COMPARES_USAGE.at(release.minor) else "deadly"
-
-
-# validateMemoryResizeAction(), kuberuntime_manager.go: since 1.34 the kubelet leaves a limit as it
-# is, and tries again, as long as usage is not below the new one.
-_COMPARES_USAGE: Final = Since({22: False, 34: True})
-
-_HEAPS: Final = (
-    ("JVM", re.compile(r"jdk|jre|java|temurin|corretto|tomcat|jetty|kafka|elasticsearch|spring")),
-    ("Node.js", re.compile(r"(^|/)node(js)?($|[:@])")),
-    ("Go", re.compile(r"(^|/)golang($|[:@])")),
-)
-
-
-def heap_runtime(image: str | None) -> str | None:
-    """The runtime that an image's name shows and that reads its memory limit only at start."""
-    return next((name for name, pattern in _HEAPS if pattern.search(image or "")), None)
 
 
 class _Resize(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,7 +235,7 @@ def _volume_sizes(pod: Pod) -> list[int]:
     ]
 
 
-_Found = tuple[Obstacle, str] | None
+_Found = tuple[ResizeObstacle, str] | None
 
 
 def _check_platform(resize: _Resize) -> _Found:

@@ -38,7 +38,7 @@ def read_usage_report(document: Document) -> UsageReport:
         return _metrics(document)
     if document.kind:
         raise document.error(
-            f"a {document.kind} does not say what pods use",
+            f"a {document.kind} has no usage of pods",
             ("kind",),
             "give a PodMetricsList, a kubelet's /stats/summary, or a mapping of pods to quantities",
         )

@@ -7,7 +7,13 @@ import msgspec
 
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
-from memqos.converge.records import IntentRecord, OutcomeRecord, OwnerRecord
+from memqos.converge.records import (
+    IntentRecord,
+    KubeletWriteRecord,
+    OutcomeRecord,
+    OwnerRecord,
+    PriorValueRecord,
+)
 from memqos.converge.steps import (
     Batch,
     StaleStep,
@@ -78,14 +84,10 @@ def apply(
         return ApplyResult(stale=tuple(differing))
     owner_records, ready, without_owner = _read_owner_states(ready, fs, driver, journal)
     results += without_owner
-    journalled = [step for step in ready if not step.kubelet_managed]
-    if journalled:
-        journal.record_intents(
-            [*owner_records, *(_intent(step, options.page_size) for step in journalled)]
+    if ready:
+        journal.record_writes(
+            [*owner_records, *(_write_record(step, options.page_size) for step in ready)]
         )
-    for step in ready:
-        if step.kubelet_managed:
-            journal.note_kubelet_write(_intent(step, options.page_size))
     done = 0
     for batch in batch_steps(ready, driver.batch_key):
         progress(done, len(ready), batch[0].change)
@@ -103,7 +105,7 @@ def _record_results(
     for step, result in zip(batch, results, strict=True):
         if result.writer_blocked:
             journal.renew_lock()
-        if result.outcome in _WAS_WRITTEN and not step.kubelet_managed:
+        if result.outcome in _WAS_WRITTEN:
             journal.record_outcome(OutcomeRecord(*_file_key(step), _WAS_WRITTEN[result.outcome]))
     return results
 
@@ -196,13 +198,9 @@ def _file_key(step: WriteStep) -> tuple[str, str, int]:
     return step.change.path, step.change.file, step.cgroup
 
 
-def _intent(step: WriteStep, page_size: int) -> IntentRecord:
-    change = step.change
-    return IntentRecord(
-        *_file_key(step),
-        change.old,
-        kernel_form(change.file, change.new, page_size),
-        change.level,
-        change.pod,
-        change.container,
-    )
+def _write_record(step: WriteStep, page_size: int) -> PriorValueRecord:
+    change, key = step.change, _file_key(step)
+    new = kernel_form(change.file, change.new, page_size)
+    if step.kubelet_managed:
+        return KubeletWriteRecord(*key, change.old, new, change.level)
+    return IntentRecord(*key, change.old, new, change.level, change.pod, change.container)

@@ -52,9 +52,7 @@ class CgroupWriter:
         """The tree that a journal of these cgroups is about."""
         boot = read_machine(self._roots).boot_id
         if boot is None:
-            raise Unreachable(
-                "the kernel does not say which boot this is", hint="is /proc mounted?"
-            )
+            raise Unreachable("the kernel's boot ID cannot be read", hint="is /proc mounted?")
         return hierarchy_of(self.fs, boot)
 
     def close(self) -> None:

@@ -3,16 +3,24 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from memqos.converge.kubelet_endpoint import configuration_in
 from memqos.converge.pod_sources import PodSource
 from memqos.errors import InputError, MemqosError
 from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.kubeconfig import ClusterAccess
 from memqos.host.apiserver.pager import get_object, list_objects
 from memqos.host.apiserver.reflector import DEFAULT_TIMINGS, Reflector, WatchTimings
-from memqos.host.apiserver.resources import NODE_RESOURCE, POD_RESOURCE, Selection, on_node
+from memqos.host.apiserver.resources import (
+    NODE_RESOURCE,
+    POD_RESOURCE,
+    ApiRequest,
+    Selection,
+    on_node,
+)
 from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
 from memqos.kube.node import Node
 from memqos.kube.pod import Pod
+from memqos.settings.facts import CONFIGZ_PATH, RawKubeletConfig
 
 if TYPE_CHECKING:
     from memqos.host.apiserver.events import EventPoster
@@ -23,6 +31,8 @@ _STALE: Final = 60.0
 _KUBELET_SECONDS: Final = 3.0
 """How long a kubelet may take to answer: commands wait for it, and an agent writes nothing before
 its first answer."""
+
+_LARGEST_CONFIGURATION: Final = 1 << 20
 
 
 class ClusterPods(PodSource):
@@ -170,6 +180,21 @@ def get_node(server: ApiClient, name: str) -> Node:
     return node
 
 
+def get_kubelet_configuration(server: ApiClient, node: str) -> RawKubeletConfig:
+    """What a node's kubelet runs with, through the API server: `get nodes/proxy` of RBAC.
+
+    Sent once: the API server answers 5xx for a kubelet that it does not reach.
+    """
+    request = ApiRequest(
+        verb="get",
+        path=f"{NODE_RESOURCE.path(name=node)}/proxy{CONFIGZ_PATH}",
+        resource="nodes/proxy",
+        name=node,
+    )
+    answer = server.get(request, _LARGEST_CONFIGURATION, tries=1)
+    return configuration_in(answer, f"node/{node}{CONFIGZ_PATH}")
+
+
 def node_kubelet_endpoint(node: Node, access: ClusterAccess) -> KubeletEndpoint | None:
     """A Node's kubelet, asked as its API server is; None where that is not known, or not safe.
 
@@ -198,5 +223,5 @@ def _unknown_node(server: ApiClient, name: str) -> InputError:
     return InputError(
         f"there is no node {name}",
         file=server.where,
-        hint="give the name the cluster knows it by with --node-name: kubectl get nodes",
+        hint="give the Node's name with --node-name: kubectl get nodes",
     )

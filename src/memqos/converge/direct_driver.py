@@ -104,7 +104,7 @@ def reclaim_below_high(change: Change, fs: CgroupFs, timeout: float) -> bool:
         raise WriteRefused(
             f"{change.path}/{change.file}",
             change.new,
-            hint="usage does not fall to it, and its owner would wait for that",
+            hint="usage does not fall below it, and systemd or the runtime would wait for that",
         )
     return answer == _RECLAIMED
 

@@ -20,10 +20,10 @@ from memqos.converge.records import (
     Damage,
     FileKey,
     Hierarchy,
-    IntentRecord,
     JournalRecord,
     OutcomeRecord,
     OwnerRecord,
+    PriorValueRecord,
     decode_journal,
     encode_journal,
 )
@@ -31,9 +31,9 @@ from memqos.converge.undo import (
     OwnerStates,
     UndoEntries,
     UndoEntry,
-    intent_records,
     owner_states,
     undo_entries,
+    write_records,
 )
 from memqos.errors import JournalError, MemqosError
 from memqos.host import durable
@@ -46,7 +46,7 @@ _JOURNAL: Final = "journal"
 _LOCK: Final = "lock"
 _HINTS: Final = {
     errno.EACCES: "run as root, or name another folder with --journal",
-    errno.EROFS: "name a folder that can be written with --journal",
+    errno.EROFS: "give a writable folder with --journal",
 }
 
 
@@ -69,7 +69,7 @@ def hierarchy_of(fs: CgroupFs, boot: str) -> Hierarchy:
         root = os.stat(fs.root)
     except OSError as error:
         raise MemqosError(
-            f"{fs.root}: {error.strerror}", hint="--cgroup-root says where the cgroups are"
+            f"{fs.root}: {error.strerror}", hint="set --cgroup-root to the cgroup mount"
         ) from None
     return Hierarchy(boot, fs.root, root.st_dev, root.st_ino)
 
@@ -116,8 +116,6 @@ class Journal:
         """All that is to be restored, kept up to date."""
         self.owner_states = dict(self.contents.owner_states)
         """What the owners of those cgroups kept before, likewise."""
-        self._kubelet_writes: UndoEntries = {}
-        """What memqos wrote in the kubelet's place, and what was there before."""
         self.failure: OSError | None = None
         """Why what came of the intents is not recorded."""
         self._lock = threading.RLock()
@@ -126,10 +124,10 @@ class Journal:
         self._checksum = self.contents.checksum
         self._is_damaged = self.contents.damage is not None and not self.contents.damage.torn
 
-    def record_intents(self, intended: Iterable[OwnerRecord | IntentRecord]) -> None:
+    def record_writes(self, intended: Iterable[OwnerRecord | PriorValueRecord]) -> None:
         """Have the prior values on the disk when this returns, or raise and leave no trace."""
         with self._lock:
-            new = list(self._with_kubelet_writes(intended))
+            new = list(intended)
             try:
                 if self._is_open:
                     self._append(new, self._handle or self._open(), os.fsync)
@@ -140,21 +138,6 @@ class Journal:
                 raise _journal_error("written", self.path, error) from None
             undo_entries(new, self.undo_entries)
             self.owner_states |= owner_states(new)
-            for record in new:
-                if isinstance(record, IntentRecord):
-                    self._kubelet_writes.pop(record.key, None)
-
-    def note_kubelet_write(self, intent: IntentRecord) -> None:
-        """A value is about to be written that the running kubelet keeps there: not to be restored.
-
-        Remembered until `discard_entries`, as the kubelet may turn out not to keep it: what memqos
-        wrote itself is never what was there before.
-        """
-        with self._lock:
-            before = self._kubelet_writes.get(intent.key) or self.undo_entries.get(intent.key)
-            self._discard(intent.key)
-            entries = {} if before is None else {intent.key: before}
-            self._kubelet_writes |= undo_entries([intent], entries)
 
     def record_outcome(self, outcome: OutcomeRecord) -> None:
         """Record what became of an intent. Rollback can do without, so a failure is only noted."""
@@ -166,32 +149,41 @@ class Journal:
                 except OSError as error:
                     self.failure = error
 
-    def discard_entries(self, files: Container[tuple[str, str]]) -> None:
-        """Restore nothing any more in files, by path and name, that the running kubelet keeps."""
+    def settle_kubelet_entries(
+        self, files: Container[tuple[str, str]], is_settled: Callable[[UndoEntry], bool]
+    ) -> None:
+        """The running kubelet keeps these files, by path and name, and no others above pods.
+
+        In these nothing is to be restored any more where `is_settled`; until then it depends on the
+        kubelet. What memqos wrote in its place elsewhere is to be restored as any other value.
+        """
         with self._lock:
-            for key in {*self.undo_entries, *self._kubelet_writes}:
-                if key[:2] in files:
-                    self._discard(key)
+            changed = []
+            for entry in list(self.undo_entries.values()):
+                is_kept = entry.key[:2] in files
+                if is_kept and is_settled(entry):
+                    self._discard(entry.key)
+                elif is_kept != entry.is_unconfirmed:
+                    changed.append(msgspec.structs.replace(entry, is_unconfirmed=is_kept))
+            if changed:
+                self.record_writes(write_records(changed))
 
     def _discard(self, key: FileKey) -> None:
         with self._lock:
-            self._kubelet_writes.pop(key, None)
             if key in self.undo_entries and self._is_open and self._handle is None:
                 self._open()
             while key in self.undo_entries:
                 self.record_outcome(OutcomeRecord(*key, written=False))
 
-    def record_for_runtime(
-        self, intended: Iterable[OwnerRecord | IntentRecord], timeout: float
-    ) -> None:
-        """The same for what a runtime is about to write, within so many seconds."""
-        with self._exclusive(timeout):
+    def record_for_runtime(self, intended: Iterable[OwnerRecord | PriorValueRecord]) -> None:
+        """The same for what a runtime is about to write."""
+        with self._lock:
             self._copy_entries()
-            self.record_intents(intended)
+            self.record_writes(intended)
 
-    def discard_new(self, is_expected: Callable[[str], bool], timeout: float) -> None:
+    def discard_new(self, is_expected: Callable[[str], bool]) -> None:
         """Forget cgroups that were to be made, but for those, by path, that still are."""
-        with self._exclusive(timeout):
+        with self._lock:
             dropped = [key for key in self._new_keys() if not is_expected(key[0])]
             if dropped:
                 self._copy_entries()
@@ -207,34 +199,25 @@ class Journal:
             known = {key: inode for key, inode in inodes.items() if key in self.undo_entries}
             made = {key: inode for key, inode in known.items() if inode is not None}
             if made:
-                self.record_intents(self._bound_records(made))
+                self.record_writes(self._bound_records(made))
             for key in known:
                 # Only crun makes a cgroup within a scope.
                 if key in made or outer(key[0]) in scopes:
                     self._discard(key)
                     self.owner_states.pop((key[0], NEW_CGROUP), None)
 
-    def _bound_records(self, made: dict[FileKey, int]) -> Iterator[OwnerRecord | IntentRecord]:
+    def _bound_records(self, made: dict[FileKey, int]) -> Iterator[OwnerRecord | PriorValueRecord]:
         for path, inode in {(key[0], inode) for key, inode in made.items()}:
             state = self.owner_states.get((path, NEW_CGROUP))
             if state is not None:
                 yield OwnerRecord(path, inode, state)
         for key, inode in made.items():
-            yield from intent_records(
+            yield from write_records(
                 [msgspec.structs.replace(self.undo_entries[key], cgroup=inode)]
             )
 
     def _new_keys(self) -> list[FileKey]:
         return [key for key in self.undo_entries if key[2] == NEW_CGROUP]
-
-    @contextmanager
-    def _exclusive(self, timeout: float) -> Iterator[None]:
-        if not self._lock.acquire(timeout=timeout):
-            raise JournalError(f"{self.path}: the journal is being written to")
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     def _copy_entries(self) -> None:
         self.undo_entries = dict(self.undo_entries)
@@ -284,25 +267,16 @@ class Journal:
             finally:
                 os.close(handle)
 
-    def _with_kubelet_writes(
-        self, intended: Iterable[OwnerRecord | IntentRecord]
-    ) -> Iterator[OwnerRecord | IntentRecord]:
-        """Records after those of earlier writes in the kubelet's place whose value is there yet."""
-        for record in intended:
-            if isinstance(record, IntentRecord):
-                earlier = self._kubelet_writes.get(record.key)
-                if earlier is not None and record.old in earlier.ours:
-                    yield from intent_records([earlier])
-            yield record
-
-    def _records_for(self, entries: Iterable[UndoEntry]) -> Iterator[OwnerRecord | IntentRecord]:
+    def _records_for(
+        self, entries: Iterable[UndoEntry]
+    ) -> Iterator[OwnerRecord | PriorValueRecord]:
         """All that there is to know to settle these."""
         listed = list(entries)
         for path, cgroup in dict.fromkeys(entry.cgroup_key for entry in listed):
             owner_state = self.owner_states.get((path, cgroup))
             if owner_state is not None:
                 yield OwnerRecord(path, cgroup, owner_state)
-        yield from intent_records(listed)
+        yield from write_records(listed)
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -362,18 +336,20 @@ def open_journal(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
 def _check_is_ours(path: str, about: Hierarchy, hierarchy: Hierarchy) -> None:
     if about.format != JOURNAL_FORMAT:
         raise JournalError(
-            f"{path}: written in format {about.format}, and this memqos knows {JOURNAL_FORMAT}",
+            f"{path}: it has format {about.format}, and this memqos supports {JOURNAL_FORMAT}",
             hint="use the memqos that wrote it",
         )
     if not about.is_same_tree(hierarchy):
         raise JournalError(
             f"{path}: the journal of another cgroup tree, {about.root}, not of {hierarchy.root}",
-            hint="--cgroup-root names the tree, --journal the folder of its journal",
+            hint="set --cgroup-root to the cgroup tree, and --journal to the folder of its journal",
         )
 
 
 def _journal_error(done: str, path: str, error: OSError) -> JournalError:
     return JournalError(
         f"{path}: the journal cannot be {done}: {error.strerror}",
-        hint=_HINTS.get(error.errno or 0, "no cgroup was changed; --journal names another folder"),
+        hint=_HINTS.get(
+            error.errno or 0, "no cgroup was changed; give another folder with --journal"
+        ),
     )

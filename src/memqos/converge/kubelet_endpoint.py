@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from memqos.errors import MemqosError
+from memqos.errors import InputError, MemqosError
 from memqos.host.kubelet import KubeletEndpoint, KubeletRefusal
-from memqos.settings.facts import RawKubeletConfig
+from memqos.settings.facts import CONFIGZ_PATH, RawKubeletConfig
 
 _MEMORY_QOS: Final = "kubelet_memory_qos_"
 _BUILD: Final = re.compile(r'^kubernetes_build_info\{[^}]*\bgit_version="([^"]+)"', re.MULTILINE)
@@ -28,6 +28,15 @@ class _Configz(msgspec.Struct, frozen=True):
     kubeletconfig: msgspec.Raw
 
 
+def configuration_in(answer: bytes, name: str) -> RawKubeletConfig:
+    """The configuration that an answer to /configz holds; one that holds none is refused."""
+    try:
+        found = msgspec.json.decode(answer, type=_Configz).kubeletconfig
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InputError("the response has no configuration", file=name) from None
+    return RawKubeletConfig(name, bytes(found), is_in_use=True)
+
+
 class _KubeletQueries:
     """Requests to one kubelet, and notes on those that failed."""
 
@@ -42,16 +51,14 @@ class _KubeletQueries:
     def read_configuration(self) -> RawKubeletConfig | None:
         """The configuration it runs with; its read-only port does not serve it (kubelet
         server/server.go, ListenAndServeKubeletReadOnlyServer)."""
-        answer = self._get("/configz") if self._endpoint.is_secure else None
+        answer = self._get(CONFIGZ_PATH) if self._endpoint.is_secure else None
         if answer is None:
             return None
-        name = f"{self._endpoint.url}/configz"
         try:
-            found = msgspec.json.decode(answer, type=_Configz).kubeletconfig
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self.notes.append(f"{name}: the answer holds no configuration")
+            return configuration_in(answer, f"{self._endpoint.url}{CONFIGZ_PATH}")
+        except InputError as error:
+            self.notes.append(str(error))
             return None
-        return RawKubeletConfig(name, bytes(found), is_in_use=True)
 
     def _get(self, path: str) -> bytes | None:
         if self.is_unreachable:

@@ -141,8 +141,8 @@ def _refusal_notes(observation: "ObservedNode", node_settings: NodeSettings) -> 
         refused = refuse_on_node(pod, node, kubelet)
         if refused is not None:
             yield (
-                f"{pod_key(pod)}: the kubelet here, {kubelet}, would refuse it if it were created "
-                f"again: {refused.words}"
+                f"{pod_key(pod)}: the kubelet here, {kubelet}, would refuse it if it were "
+                f"created again: {refused.words}"
             )
 
 

@@ -76,7 +76,7 @@ def allocate_numa(
             if uid not in unplaced
             for container in containers
         },
-        tuple(f"{keys[uid]}: left as it is: {skip_reason(each)}" for uid, each in unplaced.items()),
+        tuple(f"{keys[uid]}: not changed: {skip_reason(each)}" for uid, each in unplaced.items()),
     )
 
 
@@ -114,7 +114,7 @@ def creation_order(running: RunningPod) -> tuple[str, str]:
 def skip_reason(unplaced: UnplacedPod) -> str:
     """Why a pod is assigned no nodes."""
     if unplaced.refused is None:
-        return "no nodes have room for all of it"
+        return "no nodes have enough memory for all of it"
     return "; ".join(refusal_sentences(unplaced.refused, unplaced.state))
 
 
@@ -129,7 +129,7 @@ def _numa_machine(observation: "ObservedNode", tree: Tree) -> NumaMachine:
     found = machine_from_kernel(observation.machine)
     if found is None:
         raise InputError(
-            "no NUMA node is known, so none can be chosen",
+            "no NUMA node is known, so none can be assigned",
             field="numa",
             hint=observation.machine.missing.get("numa"),
         )
@@ -172,7 +172,7 @@ def _memory_reservations(
         raise InputError(
             "; ".join(reservation_sentences(reserved)),
             field="reservedMemory",
-            hint="memqos numa check says more, reserve what would do",
+            hint="memqos numa check shows details, memqos numa reserve prints a valid one",
         )
     return reserved
 
@@ -200,7 +200,7 @@ def assign_numa_nodes(
     if numa == "state":
         found = _state_assignments(state, observation, tree, release)
     elif state is not None and state.policy == STATIC:
-        raise InputError(KUBELET_ASSIGNS, hint="--numa state goes by what it has assigned")
+        raise InputError(KUBELET_ASSIGNS, hint="--numa state uses what it has assigned")
     else:
         found = allocate_numa(observation, tree, config, release)
     forbidden = dict(_missing_nodes(observation, tree, found.assignments))
@@ -227,7 +227,7 @@ def _state_assignments(
     if state is None:
         raise InputError(
             f"no {_STATE_FILE} is known of this node",
-            hint="name one with --state, or have memqos choose with --numa allocate",
+            hint="give one with --state, or let memqos assign nodes with --numa allocate",
         )
     if state.policy != STATIC:
         return NumaAllocation({}, (f"{_STATE_FILE}: {no_assignment_reason(state)}",))
@@ -243,7 +243,7 @@ def _state_assignments(
             assignments[place] = assignment
         elif cgroup.path in observation.cgroups:
             unknown.append(_container_name(cgroup))
-    listed = f"Guaranteed, but not in the {_STATE_FILE}, so left as they are: {', '.join(unknown)}"
+    listed = f"Guaranteed, but not in the {_STATE_FILE}, so not changed: {', '.join(unknown)}"
     return NumaAllocation(assignments, (listed,) if unknown else ())
 
 
@@ -261,7 +261,7 @@ def assignment_in_state(
 def no_assignment_reason(state: MemoryManagerState) -> str:
     """Why a kubelet's state has no assignments where its policy is not Static."""
     note = f"the kubelet's policy is {state.policy}: it assigns no NUMA nodes"
-    return f"{note}, and {MEMS} is left as it is"
+    return f"{note}, and {MEMS} is not changed"
 
 
 def nodes_fault(
@@ -277,7 +277,7 @@ def nodes_fault(
     whose = "the machine has" if permit.by == "/" else f"{permit.by} is bound to"
     return (
         f"belongs on {describe_nodes(assignment.nodes)}, but {whose} "
-        f"{describe_nodes(sorted(permit.nodes))}: left as it is"
+        f"{describe_nodes(sorted(permit.nodes))}: not changed"
     )
 
 

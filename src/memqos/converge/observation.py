@@ -100,7 +100,9 @@ def observe_live(
     if machine.layout is not None and machine.layout != "v2":
         notes.append(f"no cgroups: {LAYOUTS[machine.layout]} at {roots.cgroup}, not cgroup v2")
     if len(kubepods) > 1:
-        notes.append(f"pods in more than one place: {', '.join(each.path for each in kubepods)}")
+        notes.append(
+            f"pods are in more than one cgroup: {', '.join(each.path for each in kubepods)}"
+        )
     notes += [f"{what}: {why.lower()}" for what, why in tree.unreadable.items()]
     if kubelet is not None:
         notes += [*kubelet.complaints, *kubelet.notes]
@@ -234,7 +236,7 @@ def _read_agent(socket: str, notes: list[str]) -> AgentState | None:
         answer = fetch_state(socket)
         return None if answer is None else read_agent_state(answer, socket)
     except (Unreachable, InputError) as error:
-        notes.append(f"the agent on this node is not known: {error}")
+        notes.append(f"the state of the agent on this node is unknown: {error}")
         return None
 
 
@@ -247,7 +249,7 @@ def _read_journal_values(
     try:
         reading = read_journal(folder, hierarchy_of(CgroupFs(root), boot))
     except MemqosError as error:
-        notes.append(f"what memqos has written here is not known: {error}")
+        notes.append(f"the values that memqos has written here are unknown: {error}")
         return {}
     if reading.damage is not None and not reading.damage.torn:
         notes.append(f"{folder}: the journal is damaged, so not all that memqos wrote is known")
@@ -257,6 +259,6 @@ def _read_journal_values(
 def _setting(path: str, file: str, found: FileState) -> Setting:
     fault = file_fault(path, file) or value_fault(file, found.desired)
     if fault is not None:
-        raise InputError(f"the agent on this node wants what memqos never writes: {fault}")
+        raise InputError(f"the agent on this node plans a value that memqos never writes: {fault}")
     rule = Rule(found.rule, found.because, found.source, lambda *steps: steps)
     return Setting(found.desired, rule, found.steps)

@@ -16,8 +16,9 @@ import msgspec
 
 from memqos.converge.values import file_fault, level_fault, path_fault, value_fault
 from memqos.host.systemd_dropins import PROPERTIES, is_drop_in
+from memqos.plan.levels import PROTECTION_FILES
 from memqos.plan.names import container_of, systemd_unit
-from memqos.plan.tree import Level
+from memqos.plan.tree import ABOVE_PODS, Level
 
 JOURNAL_FORMAT: Final = 1
 _HEAD: Final = len(b"00000000 00000000 ")
@@ -70,6 +71,18 @@ class IntentRecord(FileRecord, frozen=True, tag="intent", forbid_unknown_fields=
     container: str | None = None
 
 
+class KubeletWriteRecord(FileRecord, frozen=True, tag="kubelet-write", forbid_unknown_fields=True):
+    """The same in the kubelet's place: nothing to restore, if the running kubelet keeps the file.
+
+    Whether it does is not confirmed yet. Outcomes without a write follow once it is, an intent
+    once the kubelet turns out not to keep it.
+    """
+
+    old: str
+    new: str
+    level: Level
+
+
 class OutcomeRecord(FileRecord, frozen=True, tag="outcome", forbid_unknown_fields=True):
     """What became of the last intent about a file."""
 
@@ -98,7 +111,9 @@ class OwnerRecord(msgspec.Struct, frozen=True, tag="held", forbid_unknown_fields
         return self.path, self.cgroup
 
 
-JournalRecord = Hierarchy | IntentRecord | OutcomeRecord | OwnerRecord
+PriorValueRecord = IntentRecord | KubeletWriteRecord
+"""What is recorded before a value is written."""
+JournalRecord = Hierarchy | PriorValueRecord | OutcomeRecord | OwnerRecord
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -170,11 +185,19 @@ def _record(payload: bytes) -> JournalRecord | None:
     if isinstance(record, OwnerRecord):
         return record if _is_sound(record) else None
     fault = file_fault(record.path, record.file)
-    if fault is None and isinstance(record, IntentRecord):
+    if fault is None and not isinstance(record, OutcomeRecord):
         fault = level_fault(record.path, record.file, record.level)
         fault = fault or value_fault(record.file, record.old)
         fault = fault or value_fault(record.file, record.new)
+    if isinstance(record, KubeletWriteRecord) and not _is_of_kubelet(record):
+        return None
     return record if fault is None else None
+
+
+def _is_of_kubelet(record: KubeletWriteRecord) -> bool:
+    """Whether a kubelet keeps such a file: protection above pods, of a cgroup that is there."""
+    is_above_pods = record.level in ABOVE_PODS and record.cgroup != NEW_CGROUP
+    return is_above_pods and record.file in PROTECTION_FILES
 
 
 def _is_sound(record: OwnerRecord) -> bool:

@@ -18,15 +18,21 @@ from memqos.plan.changes import DEFAULTS, Change
 from memqos.plan.names import kind_of
 from memqos.plan.rules import RESTORE_RULE
 from memqos.plan.setting import Setting
+from memqos.plan.tree import ABOVE_PODS
 
-UndoState = Literal["ours", "conflict", "refused", "restored", "gone", "unreadable"]
-"""What has become of a value that memqos wrote: still there; changed by somebody else since; in a
-cgroup that nobody but the journal calls reserved; as it was before; vanished with its cgroup; or
-not to be had."""
+UndoState = Literal[
+    "ours", "conflict", "unconfirmed", "refused", "kubelet", "restored", "gone", "unreadable"
+]
+"""What has become of a value that memqos wrote: still there; changed by somebody else since; still
+there, in the kubelet's place, and nobody knows whether the kubelet keeps it; in a cgroup that
+nobody but the journal calls reserved; in a file that the kubelet keeps; as it was before; vanished
+with its cgroup; or not to be had."""
 
 _NOT_RESTORED: Final[frozenset[UndoState]] = frozenset(
-    {"ours", "conflict", "refused", "unreadable"}
+    {"ours", "conflict", "unconfirmed", "refused", "unreadable"}
 )
+KubeletFiles = Container[tuple[str, str]] | None
+"""The files above pods, by path and name, that the running kubelet keeps; None: not known."""
 
 
 class UndoCheck(msgspec.Struct, frozen=True):
@@ -79,11 +85,24 @@ def refused_places(
 def refusal(path: str, why: str) -> str:
     """What to say of a cgroup that is not believed; the option may be copied into a shell."""
     option = f"--reserved-cgroup {quote(path)}"
-    return f"{path} is left alone: {why}. If memqos wrote there, rollback with {option} restores it"
+    return f"{path} is not changed: {why}. If memqos wrote it, rollback with {option} restores it"
+
+
+def unconfirmed_conflict(found: UndoCheck, why: str) -> str:
+    """What to say of a value in the kubelet's place that only a person can decide about."""
+    entry = found.entry
+    return (
+        f"{entry.path}/{entry.file}: {found.value} was written in the kubelet's place, and {why}: "
+        f"rollback with its configuration (--kubelet FILE) and version (--release) decides, "
+        f"--force restores {entry.original}"
+    )
 
 
 def check_undo_entries(
-    entries: Iterable[UndoEntry], fs: CgroupFs, reserved: Container[str] = ()
+    entries: Iterable[UndoEntry],
+    fs: CgroupFs,
+    reserved: Container[str] = (),
+    kubelet_files: KubeletFiles = None,
 ) -> Iterator[UndoCheck]:
     """Compare what memqos wrote with what is there."""
     for entry in entries:
@@ -93,7 +112,7 @@ def check_undo_entries(
         except OSError:
             yield UndoCheck(entry, "unreadable")
             continue
-        state = _state(entry, value)
+        state = _state(entry, value, kubelet_files)
         if state in ("ours", "conflict") and not is_restorable(entry.path, reserved):
             state = "refused"
         yield UndoCheck(entry, state, value)
@@ -107,16 +126,18 @@ def rollback(
     progress: WriteProgress = ignore_progress,
     entries: Collection[UndoEntry] | None = None,
     reserved: Container[str] = (),
+    kubelet_files: KubeletFiles = None,
 ) -> RollbackResult:
     """Restore what is still ours, or with force all of it; then forget what is settled.
 
     With `entries` these alone; all others stay in the journal. `reserved` are the cgroups that may
-    be restored though no kubelet makes them; see `is_restorable`.
+    be restored though no kubelet makes them; see `is_restorable`. What memqos wrote in the
+    kubelet's place stays in `kubelet_files`, even with force: to restore it would open a hole.
     """
     journal.bind_new(fs.identity)
     checked = list(journal.undo_entries.values()) if entries is None else entries
-    found = list(check_undo_entries(checked, fs, reserved))
-    restored_states = ("ours", "conflict") if options.force else ("ours",)
+    found = list(check_undo_entries(checked, fs, reserved, kubelet_files))
+    restored_states = ("ours", "conflict", "unconfirmed") if options.force else ("ours",)
     to_restore = {
         (each.entry.path, each.entry.file): each for each in found if each.state in restored_states
     }
@@ -140,7 +161,8 @@ def rollback(
     if entries is not None:
         owned &= {entry.cgroup_key for entry in entries}
     believed = {place for place in owned if is_restorable(place[0], reserved)}
-    released, unreleased = _restore_owners(journal, fs, driver, believed, unsettled)
+    undone = {each.entry.key for each in found if each.state != "kubelet"}
+    released, unreleased = _restore_owners(journal, fs, driver, believed, unsettled, undone)
     refused = refused_places(found, owned, reserved)
     journal.keep_only(
         entry
@@ -159,16 +181,16 @@ def rollback(
 
 
 def _restore_owners(
-    journal: Journal, fs: CgroupFs, driver: Driver, owned: Set[CgroupKey], unsettled: Set[FileKey]
+    journal: Journal,
+    fs: CgroupFs,
+    driver: Driver,
+    owned: Set[CgroupKey],
+    unsettled: Set[FileKey],
+    undone: Set[FileKey],
 ) -> tuple[list[str], dict[CgroupKey, str]]:
     """Have owners of cgroups forget what memqos gave them; what did, and what did not and why."""
     done: list[str] = []
     failed: dict[CgroupKey, str] = {}
-    above_pods = {
-        entry.cgroup_key
-        for entry in journal.undo_entries.values()
-        if entry.level in ("kubepods", "qos")
-    }
     for path, cgroup in owned:
         owner_state = journal.owner_states[path, cgroup]
         settled = [file for file in owner_state.values if (path, file, cgroup) not in unsettled]
@@ -177,8 +199,8 @@ def _restore_owners(
                 files = [
                     file
                     for file in settled
-                    if (path, file, cgroup) in journal.undo_entries
-                    or (path, cgroup) not in above_pods
+                    if (path, file, cgroup) in undone
+                    or kind_of(path) not in ABOVE_PODS
                     or _matches_file(owner_state.values[file], fs.read(path, file), file)
                 ]
                 done += driver.restore_owner(path, owner_state, files)
@@ -200,12 +222,16 @@ def _matches_file(stored: str | None, found: str | None, file: str) -> bool:
     return found == DEFAULTS.get(file) if stored is None else owner_has_value(stored, (found,))
 
 
-def _state(entry: UndoEntry, value: str | None) -> UndoState:
+def _state(entry: UndoEntry, value: str | None, kubelet_files: KubeletFiles) -> UndoState:
     if value is None:
         return "gone"
+    if entry.is_unconfirmed and kubelet_files is not None and entry.key[:2] in kubelet_files:
+        return "kubelet"
     if value == entry.original:
         return "restored"
-    return "ours" if value in entry.ours else "conflict"
+    if value not in entry.ours:
+        return "conflict"
+    return "unconfirmed" if entry.is_unconfirmed and kubelet_files is None else "ours"
 
 
 def _step(found: UndoCheck) -> WriteStep:

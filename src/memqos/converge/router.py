@@ -36,9 +36,9 @@ class Route(NamedTuple):
 def route(change: Change, owners: OwnerEndpoints, *, has_inner: bool) -> Route:
     """Whom to have write a change, among those in reach; `has_inner` tells of crun."""
     if owners.is_copy:
-        return Route("direct", "a copy of a tree, which nobody owns")
+        return Route("direct", "a copy of a cgroup tree, without owners")
     if owners.is_direct:
-        return Route("direct", "asked for: its owner, if it has one, may put back the old value")
+        return Route("direct", "--direct: systemd or the runtime may restore the old value")
     container = container_of(change.path) if change.container is not None else None
     socket = None if container is None else owners.sockets.get(container.runtime)
     if container is not None and not has_inner:
@@ -47,30 +47,35 @@ def route(change: Change, owners: OwnerEndpoints, *, has_inner: bool) -> Route:
         # shows what is stored. Neither does NRI.
         if socket is not None:
             return Route(
-                "runtime", f"{where}the runtime puts back what it stored at every update", socket
+                "runtime", f"{where}the runtime restores its stored values at every update", socket
             )
         if owners.has_nri and change.file != _CPUSET_MEMS:
             return Route(
                 "nri",
-                f"{where}the runtime stores what its plugin sends; its CRI socket is not in reach",
+                f"{where}the runtime stores the values of its NRI plugin; its CRI socket is not "
+                f"reachable",
             )
     if systemd_unit(change.path) is None:
         return Route("direct", _no_owner_reason(container is not None, owners))
     if owners.systemd is None:
-        return Route("direct", "named as a unit, but systemd does not run here")
+        return Route("direct", "named like a systemd unit, but systemd does not run here")
     # systemd writes cpuset files only of units with AllowedCPUs= or AllowedMemoryNodes= (src/core/
     # cgroup.c, cgroup_context_apply).
     if change.file == _CPUSET_MEMS:
-        return Route("direct", "systemd leaves it alone unless it is told of it")
+        return Route("direct", "systemd changes it only after a request over D-Bus")
     if owners.bus is None:
-        return Route("direct", "systemd's, but the bus does not answer: a reload takes it back")
-    return Route("systemd", "a unit of systemd's, which puts back what it knows at every reload")
+        return Route(
+            "direct", "a systemd unit, but D-Bus does not answer: daemon-reload resets the value"
+        )
+    return Route(
+        "systemd", "a systemd unit: systemd restores its own values at every daemon-reload"
+    )
 
 
 def _no_owner_reason(is_container: bool, owners: OwnerEndpoints) -> str:
     if is_container and not owners.sockets:
-        return "no runtime answers: its next update may put back the old value"
-    return "nobody puts back old values here"
+        return "no container runtime answers: its next update may restore the old value"
+    return "nothing restores old values here"
 
 
 class _Closable(Protocol):
@@ -130,8 +135,9 @@ class Router:
             return self._driver("nri", None).restore_owner(path, owner_state, files)
         if socket is None:
             raise Unreachable(
-                f"{path}: its runtime still keeps what memqos told it, and no runtime answers",
-                hint="--cri-socket names its socket",
+                f"{path}: the container runtime still stores the values of memqos, and does not "
+                f"answer",
+                hint="give its socket with --cri-socket",
             )
         return self._driver("runtime", socket).restore_owner(path, owner_state, files)
 
@@ -161,7 +167,7 @@ class Router:
         from memqos.converge.cri_driver import CriDriver
 
         if self._nri is None:
-            raise Unreachable("only the agent of this node is a plugin of its runtime")
+            raise Unreachable("only the agent of this node is an NRI plugin of its runtime")
         return CriDriver(self.fs, self._nri, self.page_size, self.timeout)
 
     def _systemd_driver(self) -> Driver:

@@ -4,28 +4,27 @@ Version: the Node, else the kubelet's /metrics, else its process. Configuration:
 the flags of its process with the files these name, else the file where kubeadm puts it.
 """
 
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from memqos.converge.kubelet_endpoint import EndpointFacts, query_kubelet
+from memqos.converge.kubelet_process import process_configuration
 from memqos.converge.observation import driver_in_tree, read_kubelet_config
-from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.local_kubelet import KubeletProcess, find_kubelet, is_running, process_version
 from memqos.host.machine import SYSTEM, Roots
-from memqos.kube.kubelet import with_defaults
+from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.kubelet.decoding import decode_kubelet
-from memqos.kube.kubelet.flags import CommandLine, command_line_of, merge_configuration
-from memqos.plan.names import cgroup_names
+from memqos.plan.levels import CgroupFilePath, files_kept_by
+from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.plan.tree import reserved_paths
 from memqos.release import DEFAULT_MINOR
 from memqos.settings.facts import RawKubeletConfig
-from memqos.settings.resolver import configuration_document
+from memqos.settings.resolver import configuration_document, kubelet_with
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -40,7 +39,6 @@ _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 60.0
 """Seconds between two requests to one that does not, doubling from the first to the last; and
 between two searches through all processes, which are thousands on a busy node."""
-_DROP_IN: Final = ".conf"
 
 T = TypeVar("T")
 
@@ -199,7 +197,7 @@ class KubeletSources:
             if is_there and self._flags is None:
                 # Once for each process: a kubelet reads its configuration only when it starts
                 # (dynamic configuration was removed in 1.24).
-                self._flags = _configuration_of(self._process, complaints)
+                self._flags = process_configuration(self._process, complaints)
             found, is_fresh = self._flags, is_there
         elif found is None:
             file = f"{self._roots.kubelet}/config.yaml"
@@ -240,7 +238,7 @@ class KubeletSources:
             process_version(found, proc),
             None,
         )
-        self._why = f"the program it was started from, {found.arguments[0]}, does not tell it"
+        self._why = f"the program it was started from, {found.arguments[0]}, does not report it"
         return True
 
     @property
@@ -310,72 +308,33 @@ def kubelet_of_source(source: "PodSource | None") -> "tuple[Node | None, Kubelet
 
 
 def reserved_by(configuration: RawKubeletConfig, fs: CgroupFs) -> frozenset[str]:
-    """The cgroups that a configuration names as reserved, as a plan of this tree names them.
+    """The cgroups that a configuration names as reserved, as a plan of this tree names them."""
+    config = _naming_config(configuration)
+    return reserved_paths(_names_in_tree(config, fs), config)
+
+
+def files_kept_with(
+    configuration: RawKubeletConfig, version: str, fs: CgroupFs
+) -> frozenset[CgroupFilePath] | None:
+    """The files above pods that a kubelet of a version keeps; None where one of the two is wrong.
+
+    A kubelet that was just upgraded may tell fields that its former version does not know.
+    """
+    kubelet = kubelet_with(configuration, version)
+    if kubelet is None or kubelet.is_newer:
+        return None
+    return files_kept_by(kubelet, _names_in_tree(_naming_config(configuration), fs))
+
+
+def _naming_config(configuration: RawKubeletConfig) -> KubeletConfiguration:
+    """A configuration for its names alone.
 
     Names and driver are the same fields in all releases; what else is wrong with it is no matter.
     """
     written = decode_kubelet(configuration_document(configuration).data, DEFAULT_MINOR).written
-    config = with_defaults(written, DEFAULT_MINOR)
+    return with_defaults(written, DEFAULT_MINOR)
+
+
+def _names_in_tree(config: KubeletConfiguration, fs: CgroupFs) -> CgroupNames:
     driver = driver_in_tree(fs, config.cgroup_root) or config.driver
-    return reserved_paths(cgroup_names(driver, config.cgroup_root), config)
-
-
-def _configuration_of(process: KubeletProcess, complaints: list[str]) -> RawKubeletConfig | None:
-    """What a process was started with, its files as they are now; None where one is unreadable."""
-    try:
-        line = command_line_of(process.arguments[1:])
-        file = None if line.config is None else _read_file(line.config)
-        drop_ins = [] if line.config_dir is None else list(_drop_ins(line.config_dir))
-        if file is not None and not drop_ins and not line.fields:
-            return msgspec.structs.replace(file, is_in_use=True)
-        data = merge_configuration(
-            {} if file is None else configuration_document(file).data,
-            [configuration_document(each).data for each in drop_ins],
-            line,
-        )
-    except InputError as error:
-        complaints.append(f"the kubelet's configuration: {error}")
-        return None
-    name = _configuration_name(file, drop_ins, line)
-    return RawKubeletConfig(
-        name,
-        msgspec.json.encode(data),
-        is_in_use=True,
-        flag_gates=tuple(line.fields.get("featureGates", ())),
-    )
-
-
-def _configuration_name(
-    file: RawKubeletConfig | None, drop_ins: list[RawKubeletConfig], line: CommandLine
-) -> str:
-    parts = [] if file is None else [file.name]
-    parts += [f"{len(drop_ins)} drop-ins of {line.config_dir}"] if drop_ins else []
-    flags = f" ({', '.join(line.flags)})" if line.flags else ""
-    return " and ".join([*parts, f"the flags of the kubelet's process{flags}"])
-
-
-def _read_file(file: str) -> RawKubeletConfig:
-    if not os.path.isabs(file):
-        raise InputError("it is named relative to the folder the kubelet was started in", file=file)
-    try:
-        with open(file, "rb") as opened:
-            return RawKubeletConfig(file, opened.read())
-    except OSError as error:
-        raise InputError((error.strerror or str(error)).lower(), file=file) from None
-
-
-def _drop_ins(folder: str) -> Iterator[RawKubeletConfig]:
-    """In the order of their names, folders within included, as filepath.WalkDir meets them."""
-    if not os.path.isabs(folder):
-        raise InputError(
-            "it is named relative to the folder the kubelet was started in", file=folder
-        )
-    try:
-        entries = sorted(os.scandir(folder), key=lambda each: each.name)
-    except OSError as error:
-        raise InputError((error.strerror or str(error)).lower(), file=folder) from None
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _drop_ins(entry.path)
-        elif entry.name.endswith(_DROP_IN):
-            yield _read_file(entry.path)
+    return cgroup_names(driver, config.cgroup_root)

@@ -18,7 +18,7 @@ from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
 
 SAVED_PLAN_FORMAT: Final = 1
-_PLAN_AGAIN: Final = "make it anew with memqos plan --out"
+_PLAN_AGAIN: Final = "make a new plan with memqos plan --out"
 
 
 class SavedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,7 +80,7 @@ def decode_saved_plan(data: bytes, file: str) -> SavedPlan:
         found = msgspec.json.decode(data, type=_Versioned).format
         if found != SAVED_PLAN_FORMAT:
             raise InputError(
-                f"a plan in format {found}, and this memqos knows {SAVED_PLAN_FORMAT}",
+                f"the plan has format {found}, and this memqos supports {SAVED_PLAN_FORMAT}",
                 file=file,
                 hint=_PLAN_AGAIN,
             )
@@ -106,7 +106,7 @@ def check_same_tree(plan: SavedPlan, hierarchy: Hierarchy, file: str) -> None:
     """Refuse a plan of another boot or another tree."""
     if plan.boot != hierarchy.boot:
         raise InputError(
-            "the machine was booted since this plan was made, or it is another machine's",
+            "the machine has rebooted since this plan was made, or the plan is of another machine",
             file=file,
             hint=_PLAN_AGAIN,
         )
@@ -114,7 +114,7 @@ def check_same_tree(plan: SavedPlan, hierarchy: Hierarchy, file: str) -> None:
         raise InputError(
             f"a plan of the cgroups at {plan.root}, not at {hierarchy.root}",
             file=file,
-            hint=f"--cgroup-root {plan.root}, if that is what is meant",
+            hint=f"give --cgroup-root {plan.root} to apply it there",
         )
 
 

@@ -250,7 +250,7 @@ def add_records(snapshot: Snapshot, folder: str, most: int = SNAPSHOT_RECORD_BYT
     try:
         names = _latest_first(folder)
     except PermissionError:
-        notes = (*snapshot.notes, f"no records: {folder} is not yours to read – run as root")
+        notes = (*snapshot.notes, f"no records: {folder}: permission denied – run as root")
         return msgspec.structs.replace(snapshot, notes=notes)
     records: dict[str, str] = {}
     count = 0
@@ -266,7 +266,7 @@ def add_records(snapshot: Snapshot, folder: str, most: int = SNAPSHOT_RECORD_BYT
         records |= {file: b64encode(data).decode() for file, data in files.items() if data}
     notes = snapshot.notes
     if count < len(names):
-        notes += (f"records: the {count} last written to, of {len(names)}",)
+        notes += (f"records: the newest {count} of {len(names)}",)
     return msgspec.structs.replace(snapshot, records=records, notes=notes)
 
 
@@ -312,7 +312,7 @@ def _processes(roots: Roots, notes: list[str]) -> dict[str, tuple[Process, ...]]
         notes.append(f"no processes: {error.what}")
         return {}
     if listed.unreadable:
-        notes.append(f"processes: {listed.unreadable} may not be looked at – run as root")
+        notes.append(f"processes: {listed.unreadable} cannot be read – run as root")
     if not listed.complete:
         notes.append("processes: only those of this PID namespace")
     found: dict[str, list[Process]] = {}
@@ -346,7 +346,7 @@ def _configuration(
 
 
 def _driver_in(configuration: dict[str, Any], notes: list[str]) -> CgroupDriver:
-    notes.append("driver: no kubelet has made cgroups here, so it is the configured one")
+    notes.append("driver: no kubelet has created cgroups here, so it is the configured one")
     return "systemd" if configuration.get("cgroupDriver") == "systemd" else "cgroupfs"
 
 
@@ -360,7 +360,7 @@ def _note_unknown_version(kubelet: KubeletFacts, notes: list[str]) -> str:
     """No version: that of a program on PATH, which may not be the one running, is a guess."""
     found = kubelet_version()
     other = "" if found is None else f"; the one on PATH is {found}"
-    notes.append(f"no kubelet: which version runs is not known, {kubelet.why_unknown}{other}")
+    notes.append(f"no kubelet: the running version is unknown, {kubelet.why_unknown}{other}")
     return ""
 
 

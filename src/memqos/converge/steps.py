@@ -26,7 +26,8 @@ class WriteStep(msgspec.Struct, frozen=True):
     (cm/qos_container_manager_linux.go, periodicQOSCgroupUpdateInterval).
 
     A kubelet that starts zeroes what it keeps above pods for that minute. To write it early is the
-    kubelet's own doing, so it leaves nothing to restore: the zero was not what was there before.
+    kubelet's own doing, so it leaves nothing to restore, once the kubelet has confirmed that it
+    keeps the file: the zero was not what was there before.
     """
 
 
@@ -41,7 +42,7 @@ class StaleStep(msgspec.Struct, frozen=True):
         change = self.step.change
         place = f"{change.path}/{change.file}"
         if self.current is None:
-            return f"{place}: the cgroup was made anew"
+            return f"{place}: the cgroup was created again"
         return f"{place}: {change.old or 'empty'} when planned, {self.current or 'empty'} now"
 
 
@@ -191,7 +192,7 @@ def _check_step(
         # An owner may have written it along with another cgroup: crun 1.28 sets the values of its
         # own cgroup at the scope around it, too. The owner is told all the same.
         if before not in (change.old, kernel_form(change.file, change.new, options.page_size)):
-            return WriteResult(change, "overtaken", f"{before} was there, not {change.old}")
+            return WriteResult(change, "overtaken", f"the value was {before}, not {change.old}")
         unreclaimable = None if options.force else _unreclaimable(change, fs, options.swap_free)
     except OSError as error:
         return WriteResult(change, "refused", f"{change.path}/{change.file}: {error.strerror}")
@@ -237,13 +238,13 @@ def _read_back(change: Change, driver: Driver, page_size: int, *, finished: bool
         if finished:
             return WriteResult(change, "written")
         return WriteResult(
-            change, "written", "in place, but the kernel was still at it", writer_blocked=True
+            change, "written", "in place, but the write had not returned yet", writer_blocked=True
         )
     if change.file == MEMS and not change.new and after == parent_nodes(change.path, driver.read):
         return WriteResult(change, "written", f"{after}, which is all nodes: it has processes")
     if finished:
-        return WriteResult(change, "differs", f"{change.new} was taken, but {after} is read back")
-    return WriteResult(change, "stopped", f"the write took too long; {after} is still there")
+        return WriteResult(change, "differs", f"{change.new} was written, but {after} is read back")
+    return WriteResult(change, "stopped", f"the write took too long; the value is still {after}")
 
 
 def _unreclaimable(change: Change, fs: CgroupFs, swap_free: int) -> str | None:
@@ -264,7 +265,7 @@ def _unreclaimable(change: Change, fs: CgroupFs, swap_free: int) -> str | None:
     if pinned <= high + room:
         return None
     swap = f"{format_exact_bytes(room)} of swap" if room else "no swap"
-    return f"{format_exact_bytes(pinned)} is anonymous or shared memory, and there is {swap} for it"
+    return f"{format_exact_bytes(pinned)} is anonymous or shared memory, with {swap} for it"
 
 
 def _swap_room(path: str, fs: CgroupFs, swap_free: int) -> int:

@@ -48,9 +48,9 @@ class SystemdDriver:
         for file, text in values.items():
             if text is not None and not is_drop_in(unit, PROPERTIES[file], text):
                 raise MemqosError(
-                    f"{unit}: its drop-in 50-{PROPERTIES[file]}.conf is not as systemd writes it, "
-                    "and could not be put back",
-                    hint=f"systemctl revert {unit} removes it, --direct writes past systemd",
+                    f"{unit}: its drop-in 50-{PROPERTIES[file]}.conf was not written by systemd, "
+                    f"and could not be restored",
+                    hint=f"systemctl revert {unit} removes it, --direct bypasses systemd",
                 )
         return OwnerState("systemd", unit, values)
 
@@ -108,5 +108,5 @@ def require_unit(path: str) -> str:
     """The unit whose cgroup this is."""
     unit = names.systemd_unit(path)
     if unit is None:
-        raise InputError(f"{path}: not the cgroup of a unit of systemd's")
+        raise InputError(f"{path}: not the cgroup of a systemd unit")
     return unit

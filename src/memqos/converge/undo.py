@@ -10,9 +10,11 @@ from memqos.converge.records import (
     FileRecord,
     IntentRecord,
     JournalRecord,
+    KubeletWriteRecord,
     OutcomeRecord,
     OwnerRecord,
     OwnerState,
+    PriorValueRecord,
 )
 from memqos.plan.tree import Level
 
@@ -27,6 +29,8 @@ class UndoEntry(FileRecord, frozen=True):
     level: Level
     pod: str | None = None
     container: str | None = None
+    is_unconfirmed: bool = False
+    """Whether memqos wrote in the kubelet's place, and it is open whether the kubelet keeps it."""
 
     @property
     def cgroup_key(self) -> CgroupKey:
@@ -43,8 +47,8 @@ def undo_entries(
     """Every file whose value memqos would have to put back; earlier entries are carried on."""
     entries = {} if entries is None else entries
     for record in records:
-        if isinstance(record, IntentRecord):
-            entries[record.key] = _merge_intent(entries.get(record.key), record)
+        if isinstance(record, PriorValueRecord):
+            entries[record.key] = _merge_write(entries.get(record.key), record)
         elif isinstance(record, OutcomeRecord) and record.key in entries:
             _apply_outcome(entries, record)
     return entries
@@ -53,7 +57,7 @@ def undo_entries(
 def owner_states(records: Sequence[JournalRecord]) -> OwnerStates:
     """What owners kept of cgroups that memqos meant to write; the last record of each counts."""
     intended = {
-        (record.path, record.cgroup) for record in records if isinstance(record, IntentRecord)
+        (record.path, record.cgroup) for record in records if isinstance(record, PriorValueRecord)
     }
     return {
         record.key: record.holding
@@ -62,40 +66,27 @@ def owner_states(records: Sequence[JournalRecord]) -> OwnerStates:
     }
 
 
-def intent_records(entries: Iterable[UndoEntry]) -> Iterator[IntentRecord]:
+def write_records(entries: Iterable[UndoEntry]) -> Iterator[PriorValueRecord]:
     """The fewest records that say the same."""
     for entry in entries:
         old = entry.original
         for value in entry.ours:
-            yield IntentRecord(
-                entry.path,
-                entry.file,
-                entry.cgroup,
-                old,
-                value,
-                entry.level,
-                entry.pod,
-                entry.container,
-            )
+            if entry.is_unconfirmed:
+                yield KubeletWriteRecord(*entry.key, old, value, entry.level)
+            else:
+                yield IntentRecord(*entry.key, old, value, entry.level, entry.pod, entry.container)
             old = value
 
 
-def _merge_intent(before: UndoEntry | None, intent: IntentRecord) -> UndoEntry:
+def _merge_write(before: UndoEntry | None, write: PriorValueRecord) -> UndoEntry:
     ours: tuple[str, ...]
     # Where somebody else has written since, their value is the one to restore.
-    original, ours = intent.old, (intent.new,)
-    if before is not None and intent.old in before.ours:
-        original, ours = before.original, (intent.old, *ours)
-    return UndoEntry(
-        intent.path,
-        intent.file,
-        intent.cgroup,
-        original,
-        ours,
-        intent.level,
-        intent.pod,
-        intent.container,
-    )
+    original, ours = write.old, (write.new,)
+    if before is not None and write.old in before.ours:
+        original, ours = before.original, (write.old, *ours)
+    if isinstance(write, KubeletWriteRecord):
+        return UndoEntry(*write.key, original, ours, write.level, is_unconfirmed=True)
+    return UndoEntry(*write.key, original, ours, write.level, write.pod, write.container)
 
 
 def _apply_outcome(entries: UndoEntries, outcome: OutcomeRecord) -> None:

@@ -32,7 +32,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 def file_fault(path: str, file: str) -> str | None:
     """Why memqos never writes to this file; None where it does."""
     if file not in MANAGED:
-        return f"{file[:80]!r} is no file that memqos writes"
+        return f"{file[:80]!r} is not a file that memqos writes"
     return path_fault(path)
 
 
@@ -43,8 +43,8 @@ def level_fault(path: str, file: str, level: Level) -> str | None:
     """
     if level == "reserved":
         plain = file != "cpuset.mems"
-        return None if plain else f"memqos does not write {file} of what is reserved"
-    return None if kind_of(path) == level else f"{path[:80]!r} names no cgroup of level {level}"
+        return None if plain else f"memqos does not write {file} of reserved cgroups"
+    return None if kind_of(path) == level else f"{path[:80]!r} is not a cgroup of level {level}"
 
 
 def path_fault(path: str) -> str | None:
@@ -62,7 +62,7 @@ def value_fault(file: str, value: str) -> str | None:
     """Why a file cannot hold a value; None where it can."""
     if _FORMS[file].fullmatch(value):
         return None
-    return f"{value[:80]!r} is no value of {file}"
+    return f"{value[:80]!r} is not a value of {file}"
 
 
 def kernel_form(file: str, value: str, page_size: int) -> str:

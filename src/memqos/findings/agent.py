@@ -30,8 +30,8 @@ def check_pending_values(facts: NodeFacts) -> Iterator[Finding]:
             tuple(
                 f"{facts.display_name(c.path)}: {c.file} is {c.old}, not {c.new}" for c in waiting
             ),
-            "it sets them by itself: memory.high step by step, memory.min as there is room; "
-            "memqos plan --why tells what it plans",
+            "it sets them by itself: memory.high in steps, memory.min as memory gets free; "
+            "memqos plan --why shows its plan",
         )
 
 
@@ -42,14 +42,15 @@ def check_contested_values(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             AGENT_LEFT_ALONE.id,
             "warning",
-            f"values that the agent on this node leaves alone, as others keep changing them: "
+            f"values that the agent on this node no longer sets, as something else keeps "
+            f"changing them: "
             f"{len(found)}",
             facts.display_name(next(iter(found))[0]),
             tuple(
                 f"{facts.display_name(path)}: {file}, cause: {cause}"
                 for (path, file), cause in found.items()
             ),
-            "stop who writes them, then have the agent start over with SIGHUP",
+            "stop the other writer, then send SIGHUP to the agent",
         )
 
 
@@ -67,8 +68,8 @@ def check_own_values(facts: NodeFacts) -> Iterator[Finding]:
             f"{len(managed)}",
             facts.display_name(managed[0][0]),
             _value_evidence(facts, managed),
-            "none needed; without --no-agent and options of another plan, such as --policy, they "
-            "are compared with what the agent plans",
+            "none needed; without --no-agent and options such as --policy, they are compared "
+            "with the agent's plan",
         )
     if others:
         why, fix = why_unmanaged(facts.agent)
@@ -87,11 +88,11 @@ def why_unmanaged(agent: AgentState | None) -> tuple[str, str]:
     if agent is not None and agent.enforces:
         return (
             "the agent on this node manages other pods",
-            "the agent restores what was there before when it next looks at the whole node",
+            "the agent restores the previous values at its next resync",
         )
     return (
         "no agent manages them" if agent is None else "the agent on this node only observes",
-        "memqos rollback restores what was there before, memqos agent --mode enforce manages them",
+        "memqos rollback restores the previous values, memqos agent --mode enforce manages them",
     )
 
 

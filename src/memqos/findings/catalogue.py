@@ -33,16 +33,17 @@ POD_OOM_KILLED: Final = RuleInfo(
     "pod/oom-killed",
     "error",
     "audit",
-    "containers were killed for lack of memory",
-    "The kernel kills at a limit, or when the node has no memory left, and the kubelet starts the "
-    "container again. Memory QoS throttles before the limit; it does not make room for a leak.",
-    "raise the limit to what it needs, or fix the leak; memqos why POD shows how it came to it",
+    "containers were OOM-killed",
+    "The kernel kills a process at a memory limit, or when the node is out of memory, and the "
+    "kubelet restarts the container. Memory QoS throttles before the limit; it does not fix a "
+    "leak.",
+    "raise the limit to what it needs, or fix the leak; memqos why POD shows the cause",
 )
 POD_EXIT_137: Final = RuleInfo(
     "pod/exit-137",
     "warning",
     "audit",
-    "containers were ended by SIGKILL, and the kubelet does not call it an OOM kill",
+    "containers were ended by SIGKILL, but not reported as OOMKilled",
     "Exit code 137 is SIGKILL: a liveness probe that failed, a shutdown that took longer than "
     "terminationGracePeriodSeconds, or an OOM kill of a process other than the first.",
     "look for oom_kill in memory.events and for failed probes in the events of the pod",
@@ -53,13 +54,13 @@ POD_EVICTED: Final = RuleInfo(
     "audit",
     "pods were evicted by the kubelet",
     "A node that runs short of memory or disk evicts pods above their request first.",
-    "request what the pod uses; memqos rank eviction tells who goes first",
+    "set the request to what the pod uses; memqos rank eviction shows the order",
 )
 POD_RESTARTS: Final = RuleInfo(
     "pod/restarts",
     "info",
     "audit",
-    "containers fail and restart again and again",
+    "containers fail and restart repeatedly",
     "Each start takes memory for page cache and initialisation; a reason other than memory is "
     "likely.",
     "look at the exit code and the log of the previous container",
@@ -68,19 +69,19 @@ POD_TMPFS: Final = RuleInfo(
     "pod/tmpfs",
     "warning",
     "audit",
-    "a volume in memory may grow past the pod's memory",
+    "a memory-backed volume may grow beyond the pod's memory limit",
     "Files of an emptyDir with medium Memory count as memory of the container that writes them, "
     "and cannot be reclaimed without swap. Without a sizeLimit, or with one above the limit, "
-    "writing to it ends in an OOM kill.",
-    "set a sizeLimit below the memory limit, with room for the containers",
+    "writing to it can cause an OOM kill.",
+    "set a sizeLimit below the memory limit, and leave memory for the containers",
 )
 POD_HPA: Final = RuleInfo(
     "pod/hpa",
     "warning",
     "audit",
     "a HorizontalPodAutoscaler cannot compute the memory utilization of its pods",
-    "Utilization is usage divided by request: one container without a request is enough for the "
-    "autoscaler to give up on the metric.",
+    "Utilization is usage divided by request: if one container has no request, the autoscaler "
+    "cannot use the metric.",
     "request memory for each container, or set a pod-level request (seen by the HPA since 1.34)",
 )
 POD_INVALID: Final = RuleInfo(
@@ -88,36 +89,36 @@ POD_INVALID: Final = RuleInfo(
     "error",
     "audit",
     "the API server of this release would refuse such a pod",
-    "A pod that runs was accepted once, by the release and the gates of that day. Under the "
-    "release asked about it could not be created again, so the next rollout fails.",
-    "mend the field; memqos explain POD tells all that is wrong with it",
+    "A running pod was accepted by an earlier release or with other feature gates. Under this "
+    "release it cannot be created again, so the next rollout fails.",
+    "correct the field; memqos explain POD shows every error",
 )
 POD_THROTTLED: Final = RuleInfo(
     "pod/throttled",
     "warning",
     "audit",
-    "containers would be throttled at once: they use more than their memory.high would be",
-    "Past memory.high every allocation waits for reclaim. Without swap only page cache can be "
-    "reclaimed, and a container whose own memory is past it makes no progress, nor is it "
-    "killed.",
-    "raise the limit, or memoryThrottlingFactor: memory.high follows from both",
+    "containers would be throttled immediately: their usage is above the planned memory.high",
+    "Above memory.high every allocation waits for reclaim. Without swap only page cache can be "
+    "reclaimed. A container with more anonymous memory than memory.high makes no progress, and "
+    "is not killed.",
+    "raise the limit, or memoryThrottlingFactor: memory.high is computed from both",
 )
 POD_NO_REQUEST: Final = RuleInfo(
     "pod/no-request",
     "warning",
     "audit",
     "containers request no memory",
-    "What requests nothing is protected by nothing: it is reclaimed, evicted and killed first, "
-    "and the scheduler puts it where there is no room.",
-    "request what the container uses at its busiest, or have a LimitRange do it",
+    "A container without a request gets no protection: it is reclaimed, evicted and killed "
+    "first, and the scheduler may place it on a full node.",
+    "set the request to the container's peak usage, or create a LimitRange with a defaultRequest",
 )
 POD_ABOVE_REQUEST: Final = RuleInfo(
     "pod/above-request",
     "info",
     "audit",
     "pods use more than they request",
-    "Eviction starts with pods above their request, whatever their class. memory.min and "
-    "memory.low protect no more than what was requested.",
+    "The kubelet evicts pods above their request first, whatever their QoS class. memory.min and "
+    "memory.low protect no more than the request.",
     "raise the request to what the pod uses",
 )
 POD_IDLE_REQUEST: Final = RuleInfo(
@@ -125,44 +126,44 @@ POD_IDLE_REQUEST: Final = RuleInfo(
     "info",
     "audit",
     "pods request several times what they use",
-    "What is requested and not used keeps other pods away. Where requests are reserved, "
-    "memory_recursiveprot hands the unused protection to neighbours that never asked.",
+    "Unused requests keep other pods off the node. Where requests are reserved, "
+    "memory_recursiveprot passes the unused protection to pods that did not request it.",
     "lower the request",
 )
 POD_HIGH_LIMIT: Final = RuleInfo(
     "pod/high-limit",
     "info",
     "audit",
-    "limits lie far above what is in use",
-    "memory.high follows from the limit: far above usage it throttles nobody in time, and the "
-    "node runs out before the container does.",
-    "lower the limit towards what the pod uses at its busiest",
+    "limits are far above usage",
+    "memory.high is computed from the limit. Far above usage it does not throttle in time, and "
+    "the node runs out of memory before the container reaches it.",
+    "lower the limit towards the pod's peak usage",
 )
 POD_NO_LIMIT: Final = RuleInfo(
     "pod/no-limit",
     "info",
     "audit",
     "containers have no memory limit",
-    "Without a limit memory.high follows from all the node has, and one leak takes the whole "
-    "node down with it.",
-    "set a limit, for each container or, from 1.34 on, for the pod",
+    "Without a limit memory.high is computed from the node's allocatable memory, and one leak "
+    "can use up the whole node.",
+    "set a limit for each container, or for the pod (1.34 and newer)",
 )
 POD_POD_LEVEL: Final = RuleInfo(
     "pod/pod-level",
     "info",
     "audit",
     "containers that peak at different times could share a pod-level request",
-    "Requests of containers add up, although they are not busy together. A pod-level request "
-    "(1.34 and newer) covers what they need at the same time.",
-    "set spec.resources of the pod to what its containers use together",
+    "Requests of containers add up, although the containers do not peak together. A pod-level "
+    "request (1.34 and newer) covers what they need at the same time.",
+    "set spec.resources of the pod to the peak of its containers together",
 )
 POD_NODE_REFUSES: Final = RuleInfo(
     "pod/node-refuses",
     "warning",
     "audit",
     "the kubelet of their node would refuse these pods if they were created again",
-    "A kubelet admits a pod once. The pod runs on when the release or the gates of the kubelet "
-    "change, but one that replaces it fails: kubelets on Windows, and those with the gate "
+    "A kubelet admits a pod once. The pod keeps running when the release or the gates of the "
+    "kubelet change, but its replacement fails: kubelets on Windows, and those with the gate "
     "PodLevelResources off, refuse pod-level resources; every kubelet refuses pods of another OS.",
     "set resources of each container instead of spec.resources, or upgrade the kubelet",
 )
@@ -180,95 +181,109 @@ NODE_OVERCOMMITTED: Final = RuleInfo(
     "node/overcommitted",
     "error",
     "audit",
-    "more is requested than the node offers to pods",
-    "The scheduler never does that; static pods, resizes and shrunk nodes do. What is reserved "
-    "for requests then cannot be honoured.",
-    "move pods away, or give the node more memory",
+    "requests exceed the node's allocatable memory",
+    "The scheduler never does that; static pods, resizes and nodes that were made smaller do. "
+    "The kernel then cannot honour all reservations.",
+    "move pods to other nodes, or add memory to the node",
 )
 NODE_HARD_PROTECTION: Final = RuleInfo(
     "node/hard-protection",
     "warning",
     "audit",
-    "nearly all memory would be in memory.min, and can be reclaimed from nobody",
-    "Once memory.min holds all there is, the kernel has nothing to reclaim and kills instead.",
-    "reserve more for the system, or request less; with policy None nothing is held back",
+    "nearly all memory would be in memory.min, and could not be reclaimed",
+    "If memory.min covers all memory, the kernel has nothing to reclaim and OOM-kills instead.",
+    "reserve more for the system, or lower requests; with policy None no memory is reserved",
 )
 NODE_LOST_LOW: Final = RuleInfo(
     "node/lost-low",
     "warning",
     "audit",
-    "memory.low would be claimed and not honoured",
-    "A cgroup is protected only as far as all above it are. Kubernetes 1.36 gives memory.low "
-    "to Burstable pods and their level, but not to kubepods above them; 1.37 mended that.",
-    "run 1.37, or do not rely on TieredReservation for Burstable pods",
+    "memory.low would not be honoured",
+    "A cgroup is protected only as far as its ancestors are. Kubernetes 1.36 sets memory.low on "
+    "Burstable pods and their QoS cgroup, but not on kubepods above them; 1.37 fixes that.",
+    "upgrade to 1.37, or do not rely on TieredReservation for Burstable pods",
 )
 NODE_UNASKED: Final = RuleInfo(
     "node/unasked",
     "warning",
     "audit",
-    "pods would be protected that never asked",
-    "kubepods holds what all pods request. What they do not use of it goes, where "
-    "memory_recursiveprot is on, to whoever uses more than they claimed: BestEffort pods too.",
-    "bring requests nearer to what is used",
+    "pods would get protection they did not request",
+    "kubepods is protected for the sum of all requests. With memory_recursiveprot, protection "
+    "that pods do not use goes to pods that use more than their request, including BestEffort "
+    "pods.",
+    "lower requests towards usage",
 )
 NODE_FULL: Final = RuleInfo(
     "node/full",
     "warning",
     "audit",
-    "pods use nearly all that the node offers them",
-    "The next allocation may start evictions, and node-wide reclaim is where memory.min and "
-    "memory.low decide who is slowed down.",
-    "move pods away; memqos rank eviction tells who goes first",
+    "pods use nearly all allocatable memory of the node",
+    "The next allocation may start evictions. Under node-wide reclaim memory.min and memory.low "
+    "decide which pods lose memory.",
+    "move pods to other nodes; memqos rank eviction shows the order",
+)
+NODE_HUGEPAGES: Final = RuleInfo(
+    "node/hugepages",
+    "warning",
+    "audit",
+    "the kubelet counts hugepages as available memory, and evicts too late",
+    "Until 1.37 memory.available counts memory that is set aside for hugepages, used or not, as "
+    "available (gate HugepageAwareEviction). If that is more than the threshold, the kernel "
+    "OOM-kills before the kubelet evicts.",
+    "run kubelet 1.37 or newer, or raise the threshold of memory.available in evictionHard by the "
+    "size of the hugepages; lower it again with the upgrade",
 )
 NODE_SWAP: Final = RuleInfo(
     "node/swap",
     "info",
     "audit",
-    "some nodes have swap and others have none",
-    "The scheduler does not look at swap. With LimitedSwap the same pod may swap on one node and "
-    "is killed at its limit on another.",
-    "give all nodes of a pool swap, or none; or keep pods that need it there with a nodeSelector",
+    "some nodes have swap, others have none",
+    "The scheduler ignores swap. With LimitedSwap the same pod may swap on one node and be "
+    "OOM-killed at its limit on another.",
+    "enable swap on all nodes of a pool, or on none; or place pods that need swap with a "
+    "nodeSelector",
 )
 NODE_LIMITS: Final = RuleInfo(
     "node/limits",
     "info",
     "audit",
-    "limits together are a multiple of what the node offers to pods",
-    "Limits may be overcommitted, and usually are. The larger the multiple, the more depends "
-    "on who is reclaimed and killed first.",
-    "lower limits that nobody needs",
+    "the sum of limits is a multiple of the node's allocatable memory",
+    "Limits may be overcommitted, and usually are. The larger the multiple, the more the order "
+    "of reclaim and OOM kills matters.",
+    "lower limits that are not needed",
 )
 NODE_KERNEL: Final = RuleInfo(
     "node/kernel",
     "error",
     "audit",
-    "the kernel can throttle a container for ever",
-    "Before 5.9 a cgroup at its memory.high could stop for good (KEP-2570).",
-    "run kernel 5.9 or newer before MemoryQoS is on, or set memoryThrottlingFactor to 1.0",
+    "the kernel can throttle a container forever",
+    "Before 5.9 a cgroup at its memory.high could hang permanently (KEP-2570).",
+    "run kernel 5.9 or newer before you turn on MemoryQoS, or set memoryThrottlingFactor to 1.0",
 )
 NODE_RUNTIME: Final = RuleInfo(
     "node/runtime",
     "error",
     "audit",
-    "the container runtime drops what the kubelet asks for",
-    "containerd before 1.6 and CRI-O before 1.22 pass no cgroup v2 values on, and say nothing.",
+    "the container runtime ignores cgroup v2 values of the kubelet",
+    "containerd before 1.6 and CRI-O before 1.22 do not pass on cgroup v2 values, and log no "
+    "error.",
     "upgrade the runtime",
 )
 NODE_CGROUP_V1: Final = RuleInfo(
     "node/cgroup-v1",
     "warning",
     "audit",
-    "the operating system boots with cgroup v1, unless told otherwise",
-    "memory.min, memory.low and memory.high are files of cgroup v2 alone. A Node does not say "
-    "which it has; the default of its operating system is known.",
-    "look with stat -fc %T /sys/fs/cgroup on the node, boot with "
+    "the operating system boots with cgroup v1 by default",
+    "memory.min, memory.low and memory.high exist on cgroup v2 only. The Node object does not "
+    "show the cgroup version, so this is the default of its operating system.",
+    "check with stat -fc %T /sys/fs/cgroup on the node; boot with "
     "systemd.unified_cgroup_hierarchy=1, or upgrade",
 )
 NODE_SKEW: Final = RuleInfo(
     "node/skew",
     "warning",
     "audit",
-    "kubelets are of different releases, or of another than the API server",
+    "kubelets have different releases, or another release than the API server",
     "The kubelet's release decides which cgroup values a pod gets. A kubelet may be up to 3 minor "
     "versions older than the API server (2 before 1.28), and never newer.",
     "finish the upgrade; memqos audit --compare release=1.37 shows what another release changes",
@@ -278,24 +293,24 @@ NODE_OS: Final = RuleInfo(
     "info",
     "audit",
     "not a Linux node: pods on it have no cgroup",
-    "Memory QoS is a feature of Linux. Values shown for pods of this node are not set.",
+    "Memory QoS is a Linux feature. The values shown for pods of this node are not set.",
     "none needed",
 )
 NAMESPACE_NO_LIMIT_RANGE: Final = RuleInfo(
     "namespace/no-limit-range",
     "warning",
     "audit",
-    "no LimitRange gives containers a memory request",
-    "Pods of this namespace may come without a request, and some do.",
+    "no LimitRange sets a default memory request",
+    "Pods of this namespace can be created without a memory request, and some are.",
     "create a LimitRange with a defaultRequest for memory",
 )
 NAMESPACE_QUOTA: Final = RuleInfo(
     "namespace/quota",
     "warning",
     "audit",
-    "a quota of memory is nearly used up",
-    "Once it is, new pods are refused, also those that would replace others.",
-    "raise the quota, or lower requests that are not used",
+    "a memory quota is nearly used up",
+    "Once it is used up, new pods are refused, including replacements of running pods.",
+    "raise the quota, or lower requests that are above usage",
 )
 
 AUDIT_RULES: Final[tuple[RuleInfo, ...]] = (
@@ -325,6 +340,7 @@ AUDIT_RULES: Final[tuple[RuleInfo, ...]] = (
     NODE_LOST_LOW,
     NODE_UNASKED,
     NODE_FULL,
+    NODE_HUGEPAGES,
     NODE_LIMITS,
     NODE_SWAP,
     NAMESPACE_NO_LIMIT_RANGE,
@@ -341,15 +357,16 @@ MACHINE_CGROUP_V2: Final = RuleInfo(
     "error",
     "doctor",
     "the machine has no cgroup v2",
-    "memory.min, memory.low and memory.high are files of cgroup v2 alone.",
+    "memory.min, memory.low and memory.high exist on cgroup v2 only.",
     "boot with systemd.unified_cgroup_hierarchy=1",
 )
 MACHINE_KERNEL: Final = RuleInfo(
     "machine/kernel",
     "error",
     "doctor",
-    "the kernel can stop a container at memory.high for good",
-    "Before 5.9 a cgroup at its memory.high could stop for good. Signs of it: cpu.stat near zero, "
+    "the kernel can hang a container at memory.high permanently",
+    "Before 5.9 a cgroup at its memory.high could hang permanently. Signs of it: cpu.stat near "
+    "zero, "
     "and full avg10 of memory.pressure above 10.",
     "run kernel 5.9 or newer; until then memoryThrottlingFactor: 1.0 and "
     "memoryReservationPolicy: None, or the feature gate MemoryQoS off",
@@ -358,132 +375,137 @@ MACHINE_RUNTIME: Final = RuleInfo(
     "machine/runtime",
     "error",
     "doctor",
-    "the container runtime drops what the kubelet asks for",
-    "containerd before 1.6 and CRI-O before 1.22 pass no cgroup v2 values on, and say nothing.",
+    "the container runtime ignores cgroup v2 values of the kubelet",
+    "containerd before 1.6 and CRI-O before 1.22 do not pass on cgroup v2 values, and log no "
+    "error.",
     "upgrade the runtime",
 )
 MACHINE_NRI: Final = RuleInfo(
     "machine/nri",
     "info",
     "doctor",
-    "whether the runtime takes plugins over NRI, and who is one",
-    "As a plugin memqos has the runtime set values before a container's first instruction. Two "
-    "plugins that set the same value make every creation of a container fail.",
+    "NRI of the container runtime, and its plugins",
+    "As an NRI plugin memqos sets values before a container starts. If two plugins set the same "
+    "value, the runtime cannot create containers.",
     "turn NRI on in the runtime's configuration, and nri: on in the agent's",
 )
 MACHINE_SWAP: Final = RuleInfo(
     "machine/swap",
     "info",
     "doctor",
-    "past memory.high only page cache can be reclaimed",
-    "memory.high is kept by reclaim, and without swap anonymous memory cannot be reclaimed.",
-    "give what is mostly anonymous a larger limit, or the node swap",
+    "above memory.high only page cache can be reclaimed",
+    "The kernel enforces memory.high by reclaim, and without swap it cannot reclaim anonymous "
+    "memory.",
+    "raise the limit of containers with mostly anonymous memory, or add swap to the node",
 )
 MACHINE_ZRAM: Final = RuleInfo(
     "machine/zram",
     "info",
     "doctor",
     "swap is compressed memory",
-    "What is swapped to zram stays in RAM, compressed, and counts for no container. The kubelet "
-    "shares it out like a disk, so the node may run out of memory while containers have swap left.",
-    "keep memory for it with systemReserved, or swap to a disk",
+    "Memory swapped to zram stays in RAM, compressed, and is not charged to a container. The "
+    "kubelet divides it like swap on a disk, so the node may run out of memory while containers "
+    "have swap left.",
+    "reserve memory for it with systemReserved, or swap to a disk",
 )
 MACHINE_THRASHING: Final = RuleInfo(
     "machine/thrashing",
     "warning",
     "doctor",
-    "containers read back what they have just swapped out, and wait for it",
+    "containers are swap thrashing: they wait for pages they have just swapped out",
     "Swap helps with memory that is rarely used. A container whose working set does not fit "
     "swaps the same pages out and in, and hardly runs.",
-    "raise its memory limit and request, or give it no swap: request = limit",
+    "raise its memory limit and request, or disable swap for it: request = limit",
 )
 MACHINE_PSI: Final = RuleInfo(
     "machine/psi",
     "warning",
     "doctor",
     "there is no pressure stall information",
-    "Without it nobody sees who waits for memory.",
+    "Without PSI it is not visible which containers wait for memory.",
     "boot with psi=1",
 )
 MACHINE_RECURSIVE_PROTECTION: Final = RuleInfo(
     "machine/recursive-protection",
     "info",
     "doctor",
-    "mounted without memory_recursiveprot",
-    "The option decides whether protection reaches those who do not claim it.",
+    "cgroup v2 is mounted without memory_recursiveprot",
+    "The mount option decides whether protection of a cgroup extends to children without "
+    "protection of their own.",
     "mount -o remount,memory_recursiveprot /sys/fs/cgroup",
 )
 TREE_MEMORY_CONTROLLER: Final = RuleInfo(
     "tree/memory-controller",
     "error",
     "doctor",
-    "the memory controller does not reach the pods",
-    "A cgroup has memory files only if all above it pass the controller on.",
-    "enable memory in cgroup.subtree_control of every cgroup above",
+    "the memory controller is not enabled for pods",
+    "A cgroup has memory files only if all its ancestors enable the controller.",
+    "enable memory in cgroup.subtree_control of every ancestor",
 )
 TREE_DRIVER: Final = RuleInfo(
     "tree/driver",
     "error",
     "doctor",
-    "kubelet, runtime and tree disagree on who names cgroups",
-    "With two masters values are written to one cgroup and processes live in another.",
-    "set the same cgroup driver in both",
+    "kubelet and container runtime use different cgroup drivers",
+    "With two drivers, values are written to one cgroup and processes run in another.",
+    "set the same cgroup driver in the kubelet and the runtime",
 )
 TREE_MEMORY_MIN: Final = RuleInfo(
     "tree/memory-min",
     "error",
     "doctor",
-    "nearly all of the machine is in memory.min",
-    "What is in memory.min can be reclaimed from nobody; if that is all, the rest is killed.",
+    "nearly all memory of the node is in memory.min",
+    "Memory within memory.min is never reclaimed. If that is nearly all memory, the kernel "
+    "OOM-kills instead.",
     "reserve less, or use TieredReservation",
 )
 TREE_STALE: Final = RuleInfo(
     "tree/stale",
     "warning",
     "doctor",
-    "values were left behind by a feature that is off now",
+    "values remain of a feature that is off now",
     "Running containers keep their values when the feature, or its policy, is turned off.",
-    "memqos apply takes them back, or restart the pods",
+    "run memqos apply to reset them, or restart the pods",
 )
 AGENT_UNMANAGED: Final = RuleInfo(
     "agent/unmanaged",
     "warning",
     "doctor",
     "values that memqos wrote are in place, and no agent manages them",
-    "memqos apply, or an agent that has stopped, wrote them. New pods get none, and nobody "
-    "widens a memory.high that stops a container.",
-    "memqos rollback restores what was there before, memqos agent --mode enforce manages them",
+    "memqos apply, or an agent that has stopped, wrote them. New pods get no values, and a "
+    "memory.high that stops a container is not raised.",
+    "memqos rollback restores the previous values, memqos agent --mode enforce manages them",
 )
 AGENT_LEFT_ALONE: Final = RuleInfo(
     "agent/left-alone",
     "warning",
     "doctor",
-    "the agent leaves values alone, as others keep changing them",
-    "Two writers of one value: the agent puts it back a few times and then no more.",
-    "stop who writes them, then have the agent start over with SIGHUP",
+    "the agent no longer sets some values, as something else keeps changing them",
+    "Two writers set the same value: the agent restores it a few times, then stops.",
+    "stop the other writer, then send SIGHUP to the agent",
 )
 AGENT_MANAGES: Final = RuleInfo(
     "agent/manages",
     "info",
     "doctor",
     "values that Kubernetes would not set are managed by the agent on the node",
-    "They are compared with another plan than the agent's, as an option asks for.",
-    "none needed; without such options they are compared with what the agent plans",
+    "Because of an option they are compared with another plan than the agent's.",
+    "none needed; without such options they are compared with the agent's plan",
 )
 AGENT_PENDING: Final = RuleInfo(
     "agent/pending",
     "info",
     "doctor",
     "the agent has values yet to set",
-    "memory.high is lowered step by step, memory.min set as there is room.",
-    "it sets them by itself; memqos plan --why tells what it plans",
+    "The agent lowers memory.high in steps, and sets memory.min as memory gets free.",
+    "none needed; memqos plan --why shows its plan",
 )
 TREE_DIFFERS: Final = RuleInfo(
     "tree/differs",
     "info",
     "doctor",
-    "cgroups are not as planned",
-    "Somebody else writes there, or the kubelet has not come round yet.",
+    "cgroup values differ from the plan",
+    "Something else writes them, or the kubelet has not set them yet.",
     "memqos plan shows every difference",
 )
 THROTTLING_LIVELOCK: Final = RuleInfo(
@@ -491,73 +513,75 @@ THROTTLING_LIVELOCK: Final = RuleInfo(
     "error",
     "doctor",
     "a container is stuck at its memory.high",
-    "What it holds cannot be reclaimed, and it is not killed either.",
+    "Its memory cannot be reclaimed, and the container is not killed either.",
     "raise its limit, or memoryThrottlingFactor",
 )
 THROTTLING_UNRECLAIMABLE: Final = RuleInfo(
     "throttling/unreclaimable",
     "warning",
     "doctor",
-    "anonymous memory alone is past memory.high, without swap",
-    "The container is slowed down until it frees some.",
+    "anonymous memory alone is above memory.high, without swap",
+    "The container is throttled until it frees memory.",
     "raise its limit, or memoryThrottlingFactor",
 )
 THROTTLING_NOW: Final = RuleInfo(
     "throttling/now",
     "warning",
     "doctor",
-    "a container is past its memory.high and slowed down",
-    "Every allocation there waits for reclaim.",
+    "a container is above its memory.high and throttled",
+    "Every allocation of it waits for reclaim.",
     "raise its limit, or memoryThrottlingFactor",
 )
 THROTTLING_BEFORE: Final = RuleInfo(
     "throttling/before",
     "info",
     "doctor",
-    "cgroups have been past their memory.high",
-    "Whether they are now, one look cannot tell.",
-    "run memqos doctor on the node: it looks twice",
+    "cgroups have been above their memory.high",
+    "One reading cannot show whether they are now.",
+    "run memqos doctor on the node: it reads the counters twice",
 )
 PROTECTION_LOST_MIN: Final = RuleInfo(
     "protection/lost-min",
     "warning",
     "doctor",
-    "memory.min is claimed and not honoured",
-    "A cgroup is protected only as far as all above it are.",
-    "raise memory.min above it to the sum of what is claimed below",
+    "memory.min is not honoured",
+    "A cgroup is protected only as far as its ancestors are.",
+    "raise memory.min of its ancestors to the sum over their children",
 )
 PROTECTION_LOST_LOW: Final = RuleInfo(
     "protection/lost-low",
     "warning",
     "doctor",
-    "memory.low is claimed and not honoured",
-    "A cgroup is protected only as far as all above it are.",
-    "raise memory.low above it to the sum of what is claimed below",
+    "memory.low is not honoured",
+    "A cgroup is protected only as far as its ancestors are.",
+    "raise memory.low of its ancestors to the sum over their children",
 )
 PROTECTION_UNASKED_MIN: Final = RuleInfo(
     "protection/unasked-min",
     "warning",
     "doctor",
-    "memory.min reaches cgroups that never asked",
-    "memory_recursiveprot hands on what those who claimed do not use, however exact the sums "
-    "above them are, and nothing takes it back.",
-    "request what is used; where cgroups above pods claim more than the pods do, lower that",
+    "cgroups get memory.min protection they did not request",
+    "memory_recursiveprot passes on protection that its owners do not use, however exact the "
+    "sums of their ancestors are, and that memory is never reclaimed.",
+    "lower requests to usage; where cgroups above pods have more protection than the pods, lower "
+    "it",
 )
 PROTECTION_UNASKED_LOW: Final = RuleInfo(
     "protection/unasked-low",
     "info",
     "doctor",
-    "memory.low reaches cgroups that never asked",
-    "memory_recursiveprot hands on what those who claimed do not use, however exact the sums "
-    "above them are.",
-    "request what is used; where cgroups above pods claim more than the pods do, lower that",
+    "cgroups get memory.low protection they did not request",
+    "memory_recursiveprot passes on protection that its owners do not use, however exact the "
+    "sums of their ancestors are.",
+    "lower requests to usage; where cgroups above pods have more protection than the pods, lower "
+    "it",
 )
 PROTECTION_UNKNOWN: Final = RuleInfo(
     "protection/unknown",
     "info",
     "doctor",
-    "how much protection is honoured is not known",
-    "It depends on what is in use, and no memory.current is known.",
+    "it is unknown how much protection is honoured",
+    "It depends on usage, and no memory.current is known.",
     "run memqos doctor on the node, or take a new snapshot",
 )
 PLAN_REFUSED: Final = RuleInfo(
@@ -565,22 +589,22 @@ PLAN_REFUSED: Final = RuleInfo(
     "error",
     "doctor",
     "there is no plan to compare the node with",
-    "What the node runs with could not be read as a kubelet's configuration or release.",
-    "mend what is named, or give --kubelet and --release",
+    "The kubelet configuration or release of the node could not be read.",
+    "correct what is named, or give --kubelet and --release",
 )
 PLAN_TERMS: Final = RuleInfo(
     "plan/terms",
     "info",
     "doctor",
-    "release or configuration of the kubelet are not known",
-    "Whether Memory QoS is on follows from both.",
+    "the release or configuration of the kubelet is unknown",
+    "They decide whether Memory QoS is on.",
     "give --kubelet and --release",
 )
 PLAN_PODS: Final = RuleInfo(
     "plan/pods",
     "info",
     "doctor",
-    "which pods run here is not known",
+    "the pods of this node are unknown",
     "Without them there are no values to compare.",
     "give --pods",
 )
@@ -588,16 +612,16 @@ PLAN_UNRESOLVED: Final = RuleInfo(
     "plan/unresolved",
     "warning",
     "doctor",
-    "pods or containers whose cgroup cannot be named",
-    "They have no UID or container ID yet, or their runtime is not known.",
+    "pods or containers without a known cgroup",
+    "They have no UID or container ID yet, or their runtime is unknown.",
     "wait until they run",
 )
 PLAN_UNNAMED: Final = RuleInfo(
     "plan/unnamed",
     "info",
     "doctor",
-    "cgroups of pods that nobody knows",
-    "Pods that have gone leave their cgroups behind for a while.",
+    "cgroups of unknown pods",
+    "Cgroups of removed pods remain for a while.",
     "none is needed, unless they stay",
 )
 NUMA_POD_LEVEL: Final = RuleInfo(

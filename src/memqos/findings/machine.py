@@ -40,7 +40,7 @@ def check_cgroup_version(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             MACHINE_CGROUP_V2.id,
             "info",
-            "how cgroups are mounted is not known",
+            "the cgroup version is unknown",
             "/proc/mounts",
             (facts.machine.missing.get("mount", "no mounts are known"),),
             "run memqos where /proc/mounts can be read",
@@ -70,7 +70,7 @@ def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             MACHINE_KERNEL.id,
             "info",
-            "the kernel's version is not known; memory.high needs 5.9 or newer",
+            "the kernel version is unknown; memory.high needs 5.9 or newer",
             "kernel",
             (facts.machine.missing.get("kernel", "no version is known"),),
             "compare uname -r",
@@ -79,7 +79,7 @@ def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             MACHINE_KERNEL.id,
             "error",
-            "this kernel can stop a container at memory.high for good: fixed in 5.9",
+            "this kernel can hang a container at memory.high permanently: fixed in 5.9",
             "kernel",
             (f"kernel {facts.machine.kernel}",),
             "run kernel 5.9 or newer; until then set memoryThrottlingFactor: 1.0 in the kubelet's "
@@ -97,7 +97,7 @@ def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             MACHINE_RUNTIME.id,
             "info",
-            "the container runtime is not known; containerd 1.6 and CRI-O 1.22 are the first "
+            "the container runtime is unknown; containerd 1.6 and CRI-O 1.22 are the first "
             "to set memory.min, memory.low and memory.high",
             "container runtime",
             (f"runtime: {facts.machine.runtime or 'none found'}",),
@@ -107,7 +107,7 @@ def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             MACHINE_RUNTIME.id,
             "error",
-            "this runtime does not pass memory.min, memory.low and memory.high on to containers",
+            "this container runtime does not set memory.min, memory.low and memory.high",
             "container runtime",
             (facts.machine.runtime or found[0],),
             f"run {found[0]} {oldest[0]}.{oldest[1]} or newer",
@@ -119,14 +119,14 @@ def check_nri(facts: NodeFacts) -> Iterator[Finding]:
     nri, found = facts.nri, facts.machine.runtime_version
     if nri is None:
         return
-    runtime = facts.machine.runtime or "the runtime is not known"
+    runtime = facts.machine.runtime or "the runtime is unknown"
     if nri.mode is None:
         oldest = None if found is None else _OLDEST_WITH_NRI.get(found[0].lower())
         if found is not None and oldest is not None and found[1] >= oldest:
             yield Finding(
                 MACHINE_NRI.id,
                 "info",
-                "NRI is off: containers get their values some time after they have started",
+                "NRI is off: containers get their values after they have started",
                 nri.socket,
                 (runtime, "there is no socket"),
                 _HOW_TO_TURN_ON[found[0].lower()],
@@ -147,7 +147,9 @@ def check_nri(facts: NodeFacts) -> Iterator[Finding]:
         what = "another NRI plugin seems to set the same values as memqos: memqos sets none"
         fix = "remove the other plugin, or set nri: off in the agent's configuration"
     elif is_open:
-        what = "others than root may become an NRI plugin, and so change every new container"
+        what = (
+            "users other than root can connect as an NRI plugin, and so change every new container"
+        )
         fix = f"chmod 0700 {nri.socket.rpartition('/')[0]}"
     elif plugin is not None and plugin.runtime is not None:
         what, fix = "NRI is on, and the agent is a plugin: containers start with values", "none"
@@ -163,7 +165,7 @@ def _plugin_state(plugin: NriState) -> str:
 
 
 def check_swap(facts: NodeFacts) -> Iterator[Finding]:
-    """memory.high is kept by reclaim, and without swap anonymous memory cannot be reclaimed."""
+    """Without swap, the reclaim that enforces memory.high cannot take anonymous memory."""
     total = facts.machine.swap
     limited = [files for files in facts.cgroups.values() if file_number(files, "memory.high")]
     if total is None:
@@ -173,17 +175,17 @@ def check_swap(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             MACHINE_SWAP.id,
             "info",
-            "there is no swap: past memory.high only page cache can be reclaimed, and a process "
-            "whose anonymous memory grows there is slowed down until it ends or frees some",
+            "there is no swap: above memory.high only page cache can be reclaimed, and a process "
+            "whose anonymous memory grows is throttled until it ends or frees memory",
             "swap",
             ("SwapTotal: 0", f"cgroups with a memory.high: {len(limited)}"),
-            "give what is mostly anonymous memory a larger limit, or the node swap",
+            "raise the limit of containers with mostly anonymous memory, or add swap to the node",
         )
     elif barred:
         yield Finding(
             MACHINE_SWAP.id,
             "info",
-            "there is swap, but not for containers with a memory.high: past it only their page "
+            "there is swap, but not for containers with a memory.high: above it only their page "
             "cache can be reclaimed",
             "swap",
             (f"SwapTotal: {total}", f"memory.swap.max is 0 in {barred} of {len(limited)}"),
@@ -198,8 +200,8 @@ def check_zram(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             MACHINE_ZRAM.id,
             "info",
-            "swap is compressed memory: what is swapped out stays in RAM and counts for no "
-            "container",
+            "swap is compressed memory (zram): swapped memory stays in RAM and is not charged to "
+            "a container",
             "swap",
             (f"/proc/swaps: {', '.join(compressed)}", f"SwapTotal: {facts.machine.swap}"),
             MACHINE_ZRAM.fix,
@@ -227,7 +229,7 @@ def check_thrashing(facts: NodeFacts) -> Iterator[Finding]:
             yield Finding(
                 MACHINE_THRASHING.id,
                 "warning",
-                "it reads back what it has just swapped out, and waits for it",
+                "it is swap thrashing: it waits for pages it has just swapped out",
                 facts.display_name(path),
                 (
                     f"memory.stat: workingset_refault_anon +{rate:.0f} a second",
@@ -249,9 +251,10 @@ def check_psi(facts: NodeFacts) -> Iterator[Finding]:
     yield Finding(
         MACHINE_PSI.id,
         "info" if why is None else "warning",
-        "pressure stall information is not known"
+        "pressure stall information (PSI) is unknown"
         if why is None
-        else "there is no pressure stall information: how long containers wait is not measured",
+        else "there is no pressure stall information (PSI): the time that containers wait is not "
+        "measured",
         "/proc/pressure",
         (why or "none was recorded",),
         "boot with psi=1, on a kernel built with CONFIG_PSI",
@@ -266,13 +269,13 @@ def check_recursive_protection(facts: NodeFacts) -> Iterator[Finding]:
     yield Finding(
         MACHINE_RECURSIVE_PROTECTION.id,
         "info",
-        "whether memory_recursiveprot is on is not known: taken as off"
+        "it is unknown whether memory_recursiveprot is on: assumed off"
         if found is None
-        else "mounted without memory_recursiveprot: a container is protected only as far as it "
-        "and all above it claim protection themselves",
+        else "cgroup v2 is mounted without memory_recursiveprot: a container is protected only "
+        "as far as it and its ancestors have protection of their own",
         "/sys/fs/cgroup",
         tuple(line for line in facts.machine.mount if line.split()[2] == "cgroup2")
         or ("no cgroup v2 mount is known",),
         "mount -o remount,memory_recursiveprot /sys/fs/cgroup, if protection of a pod should "
-        "reach containers that claim none",
+        "extend to containers without protection of their own",
     )

@@ -38,9 +38,9 @@ _RULES_FOR_CGROUP_V2: Final[tuple[NodeRule, ...]] = (
 )
 
 
-def judge_node(facts: NodeFacts) -> tuple[Finding, ...]:
-    """What is found, the worst first. Without cgroup v2 only a few rules apply."""
+def judge_node(facts: NodeFacts, own_rules: Iterable[NodeRule] = ()) -> tuple[Finding, ...]:
+    """What is found, the worst first. Without cgroup v2 few rules apply, and all own ones."""
     on_v2 = facts.machine.layout in ("v2", None)
-    rules = (*_RULES_FOR_ANY_MACHINE, *(_RULES_FOR_CGROUP_V2 if on_v2 else ()))
+    rules = (*_RULES_FOR_ANY_MACHINE, *(_RULES_FOR_CGROUP_V2 if on_v2 else ()), *own_rules)
     found = [finding for rule in rules for finding in rule(facts)]
     return tuple(sorted(found, key=lambda finding: SEVERITIES_WORST_FIRST.index(finding.severity)))

@@ -109,6 +109,8 @@ class PolicyBreach(msgspec.Struct, frozen=True):
     mode: PolicyMode
     what: str
     hint: str | None = None
+    source: str = "the policy"
+    """Whose rule it is."""
 
     def __str__(self) -> str:
         text = f"{self.rule}: {self.what}"
@@ -192,7 +194,7 @@ def _bounds_breaches(
             continue
         faults = []
         if least is not None and amount < least:
-            faults.append(f"at least {rule.least} is wanted")
+            faults.append(f"at least {rule.least} is required")
         if most is not None and amount > most:
             faults.append(f"at most {rule.most} is allowed")
         for fault in faults:

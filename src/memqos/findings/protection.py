@@ -45,7 +45,7 @@ def check_protection(facts: NodeFacts) -> Iterator[Finding]:
             yield Finding(
                 PROTECTION_UNKNOWN.id,
                 "info",
-                "how much of the protection is honoured is not known: it depends on what is in use",
+                "it is unknown how much of the protection is honoured: that depends on usage",
                 "/",
                 ("no memory.current is known",),
                 "run memqos doctor on the node, or take a new snapshot",
@@ -88,7 +88,7 @@ def _lost_protection(
         yield Finding(
             _LOST[knob].id,
             "warning",
-            f"memory.{knob} claimed below {taker} is not honoured: "
+            f"memory.{knob} below {taker} is not honoured: "
             f"{format_exact_bytes(total)} in use are "
             "unprotected",
             taker,
@@ -101,8 +101,8 @@ def _lost_protection(
                     for path in lowest
                 ),
             ),
-            f"raise memory.{knob} of {taker} to the sum of what is claimed below it; a kubelet "
-            "just restarted does so within minutes",
+            f"raise memory.{knob} of {taker} to the sum over its children; a kubelet that has "
+            f"just restarted does so within minutes",
         )
 
 
@@ -133,9 +133,8 @@ def _unrequested_protection(
     yield Finding(
         _UNREQUESTED[knob].id,
         _UNREQUESTED[knob].severity,
-        f"memory_recursiveprot hands {format_exact_bytes(sum(given.values()))} of "
-        f"memory.{knob} to pods or other "
-        f"cgroups that never asked for it: {len(given)}",
+        f"memory_recursiveprot passes {format_exact_bytes(sum(given.values()))} of "
+        f"memory.{knob} to pods or other cgroups that did not request it: {len(given)}",
         _common_ancestor(list(most)),
         (
             *(
@@ -145,12 +144,12 @@ def _unrequested_protection(
             *(
                 f"{facts.display_name(path)} claims "
                 f"{format_exact_bytes(_claim_bytes(claims[path], knob))}, "
-                f"{format_exact_bytes(amount)} of it not in use"
+                f"{format_exact_bytes(amount)} of it unused"
                 for path, amount in unused.items()
             ),
             *(
                 f"{path} claims {format_exact_bytes(_claim_bytes(claims[path], knob))}, "
-                f"{format_exact_bytes(amount)} more than is claimed below it"
+                f"{format_exact_bytes(amount)} more than its children claim"
                 for path, amount in surplus.items()
             ),
         ),
@@ -196,7 +195,7 @@ def _remedies(
 ) -> Iterator[str]:
     if unused:
         yield (
-            "lower the memory requests of those that claim more than they use, "
+            "lower the memory requests of pods that request more than they use, "
             f"{facts.display_name(next(iter(unused)))} first, or under memqos agent give "
             "such pods the "
             "annotation memqos.io/reservation: None"
@@ -204,12 +203,12 @@ def _remedies(
     for path, more in surplus.items():
         if _is_kubelet_value(facts, path, knob):
             yield (
-                f"{path} holds what Kubernetes sets there: use memoryReservationPolicy: None, or "
-                "memqos agent, which keeps exact sums, with the kubelet's gate MemoryQoS off"
+                f"{path} has the value that Kubernetes sets: use memoryReservationPolicy: None, "
+                f"or memqos agent, which sets exact sums, with the kubelet's gate MemoryQoS off"
             )
         else:
             exact = format_exact_bytes(_claim_bytes(claims[path], knob) - more)
-            yield f"lower memory.{knob} of {path} to {exact}, the sum of what is claimed below it"
+            yield f"lower memory.{knob} of {path} to {exact}, the sum over its children"
 
 
 def _is_kubelet_value(facts: NodeFacts, path: str, knob: Knob) -> bool:

@@ -35,7 +35,8 @@ _IDLE_CPU_PERCENT: Final = 1.0
 _MOSTLY_ANONYMOUS: Final = 0.9
 _NEAR_HIGH: Final = 0.95
 _RAISE_LIMIT_FIX: Final = (
-    "raise the container's memory limit, or memoryThrottlingFactor: memory.high follows from them"
+    "raise the container's memory limit, or memoryThrottlingFactor: "
+    "memory.high is computed from them"
 )
 
 
@@ -71,7 +72,7 @@ def check_throttling(facts: NodeFacts) -> Iterator[Finding]:
             yield Finding(
                 THROTTLING_NOW.id,
                 "warning",
-                f"it is past its memory.high of {format_exact_bytes(each.high)} and slowed down",
+                f"it is above its memory.high of {format_exact_bytes(each.high)} and throttled",
                 facts.display_name(each.path),
                 _throttling_evidence(each),
                 _RAISE_LIMIT_FIX,
@@ -82,13 +83,13 @@ def check_throttling(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             THROTTLING_BEFORE.id,
             "info",
-            f"cgroups that have been past their memory.high: {len(counted)}; whether they are now, "
-            "one look cannot tell",
+            f"cgroups that have been above their memory.high: {len(counted)}; one reading cannot "
+            f"show whether they are now",
             facts.display_name(counted[0].path),
             tuple(
                 f"{facts.display_name(each.path)}: {each.events} high events" for each in counted
             ),
-            "run memqos doctor on the node: it looks twice",
+            "run memqos doctor on the node: it reads the counters twice",
         )
 
 
@@ -99,18 +100,18 @@ def check_livelock(facts: NodeFacts) -> Iterator[Finding]:
             yield Finding(
                 THROTTLING_LIVELOCK.id,
                 "error",
-                "it is stuck at its memory.high: what it holds cannot be reclaimed, and it is not "
+                "it is stuck at its memory.high: its memory cannot be reclaimed, and it is not "
                 "killed either",
                 facts.display_name(each.path),
                 _throttling_evidence(each),
-                f"{_RAISE_LIMIT_FIX}; to let it go on now, write max to memory.high of {each.path}",
+                f"{_RAISE_LIMIT_FIX}; to resume it now, write max to memory.high of {each.path}",
             )
         elif not each.may_swap and each.anon is not None and each.anon >= each.high:
             yield Finding(
                 THROTTLING_UNRECLAIMABLE.id,
                 "warning",
-                "its anonymous memory alone is past its memory.high, and it has no swap: it is "
-                "slowed down until it frees some",
+                "its anonymous memory alone is above its memory.high, and it has no swap: it is "
+                "throttled until it frees memory",
                 facts.display_name(each.path),
                 _throttling_evidence(each),
                 _RAISE_LIMIT_FIX,

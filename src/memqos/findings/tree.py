@@ -34,7 +34,7 @@ _SYSTEMD_STYLE_NAMES: Final = (":cri-containerd:", ":crio:")
 
 
 def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
-    """A cgroup has memory files only if all above it pass the controller on."""
+    """A cgroup has memory files only if all its ancestors enable the controller."""
     known = {
         path: files for path, files in facts.cgroups.items() if "cgroup.subtree_control" in files
     }
@@ -43,7 +43,7 @@ def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             TREE_MEMORY_CONTROLLER.id,
             "info",
-            "which controllers are enabled is not known",
+            "the enabled cgroup controllers are unknown",
             "/",
             ("no cgroup.subtree_control is known",),
             "take a new snapshot with memqos snapshot",
@@ -55,7 +55,7 @@ def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
             "this kernel does not have the memory controller on cgroup v2",
             "/",
             (f"cgroup.controllers: {root['cgroup.controllers'] or '(empty)'}",),
-            "boot without cgroup_disable=memory, and with cgroup_no_v1=memory where v1 holds it",
+            "boot without cgroup_disable=memory, and with cgroup_no_v1=memory if cgroup v1 uses it",
         )
     elif facts.planned is not None:
         names = facts.planned.names
@@ -67,7 +67,8 @@ def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
                 yield Finding(
                     TREE_MEMORY_CONTROLLER.id,
                     "error",
-                    "the memory controller is not passed on: nothing below has memory files",
+                    "the memory controller is not enabled for children: no cgroup below has "
+                    "memory files",
                     path,
                     (f"cgroup.subtree_control: {known[path]['cgroup.subtree_control'] or '–'}",),
                     f"write +memory to cgroup.subtree_control of {path}, or restart the kubelet",
@@ -93,10 +94,10 @@ def check_cgroup_driver(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             TREE_DRIVER.id,
             "warning",
-            "pods are in more than one place: one driver's cgroups were left behind",
+            "pods are in cgroups of both drivers: those of one driver are left over",
             kubepods[1].path,
             places,
-            "drain the node and boot it",
+            "drain the node and reboot it",
         )
     stray = tuple(path for path in facts.cgroups if any(s in path for s in _SYSTEMD_STYLE_NAMES))
     if stray:
@@ -129,9 +130,9 @@ def check_hard_protection(facts: NodeFacts) -> Iterator[Finding]:
     yield Finding(
         TREE_MEMORY_MIN.id,
         "error" if total >= memory else "warning",
-        f"memory.min holds back {format_exact_bytes(total)} of "
-        f"{format_exact_bytes(memory)}: when memory runs short, there is "
-        "nothing left to reclaim and processes are killed",
+        f"memory.min reserves {format_exact_bytes(total)} of "
+        f"{format_exact_bytes(memory)}: under memory pressure nothing is left to reclaim, and "
+        f"processes are OOM-killed",
         "/",
         tuple(f"{path}: {format_exact_bytes(claim)}" for path, claim in claims.items() if claim),
         "lower the requests of Guaranteed pods, or the reservations, or use memoryReservationPolicy"
@@ -153,10 +154,10 @@ def check_stale_values(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             TREE_STALE.id,
             "warning",
-            f"{off}values that Kubernetes would no longer set are still in force: {len(left)}",
+            f"{off}values that Kubernetes would no longer set are still in place: {len(left)}",
             facts.display_name(left[0].path),
             tuple(f"{facts.display_name(c.path)}: {c.file} is {c.old}, not {c.new}" for c in left),
-            "take them back with memqos apply, or restart these pods",
+            "reset them with memqos apply, or restart these pods",
         )
 
 
@@ -173,7 +174,7 @@ def check_differing_values(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             TREE_DIFFERS.id,
             "info",
-            f"values that are not what Kubernetes would set: {len(changes)}",
+            f"values that differ from what Kubernetes would set: {len(changes)}",
             facts.display_name(changes[0].path),
             tuple(
                 f"{facts.display_name(c.path)}: {c.file} is {c.old}, not {c.new}" for c in changes
@@ -188,18 +189,18 @@ def check_plan_inputs(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             PLAN_REFUSED.id,
             "error",
-            "this node cannot be planned, so it is not held against a plan",
+            "this node cannot be planned, so it is not compared with a plan",
             "node",
             (facts.not_planned,),
-            "put right what is named here, or say it with --kubelet and --release",
+            "correct what is named here, or give --kubelet and --release",
         )
     if facts.planned is not None and facts.planned.memory_qos is None:
         others = "that the agent does not manage " if facts.planned.managed else ""
         yield Finding(
             PLAN_TERMS.id,
             "info",
-            "which Kubernetes runs here, or how its kubelet is configured, is not known, so values "
-            f"{others}are not held against a plan",
+            f"the kubelet's release or configuration is unknown, so values {others}are not "
+            "compared with a plan",
             "kubelet",
             (
                 f"kubelet: {facts.machine.kubelet or 'no version'}",
@@ -211,7 +212,7 @@ def check_plan_inputs(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             PLAN_PODS.id,
             "info",
-            "no pods are known, so containers are not held against a plan",
+            "no pods are known, so containers are not compared with a plan",
             "pods",
             ("none were given",),
             "name a source with --pods, such as https://127.0.0.1:10250",
@@ -232,17 +233,17 @@ def check_unresolved_cgroups(facts: NodeFacts) -> Iterator[Finding]:
             (missing.why,),
             "correct the pod where it is written"
             if missing.container is None
-            else "look again once the container has started",
+            else "run it again once the container has started",
         )
     nobodys = facts.planned.comparison.orphans
     if nobodys:
         yield Finding(
             PLAN_UNNAMED.id,
             "info",
-            f"cgroups of pods that belong to no pod that is known: {len(nobodys)}",
+            f"pod cgroups that belong to no known pod: {len(nobodys)}",
             nobodys[0],
             nobodys,
-            "give all pods of the node with --pods; what remains was left behind",
+            "give all pods of the node with --pods; the remaining ones are leftovers",
         )
 
 

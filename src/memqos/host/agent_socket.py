@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from memqos.errors import Unreachable
+from memqos.units import format_bytes
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -29,7 +30,7 @@ def fetch_state(path: str, timeout: float = _TIMEOUT) -> bytes | None:
         connection.settimeout(timeout)
         try:
             if not _is_trusted(os.lstat(path)):
-                raise Unreachable(f"{path} is no socket of root's, so it is not asked")
+                raise Unreachable(f"{path} is not a socket of root, so it is not used")
             connection.connect(path)
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
             return None  # a killed agent leaves its socket file behind
@@ -39,7 +40,7 @@ def fetch_state(path: str, timeout: float = _TIMEOUT) -> bytes | None:
             connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
         if uid not in (0, os.geteuid()):
-            raise Unreachable(f"{path} is answered by the user {uid}, so it is not asked")
+            raise Unreachable(f"{path} is served by user {uid}, not root, so it is not used")
         try:
             return _get_state(connection, path, deadline)
         except OSError as error:
@@ -55,7 +56,7 @@ def _get_state(connection: socket.socket, path: str, deadline: float) -> bytes:
         response.begin()
         body = _read_body(response, path, deadline)
     except HTTPException as error:
-        raise Unreachable(f"{path}: not an answer of an agent: {type(error).__name__}") from None
+        raise Unreachable(f"{path}: not a response of an agent: {type(error).__name__}") from None
     finally:
         response.close()
     if response.status != 200:
@@ -69,12 +70,12 @@ def _read_body(response: "HTTPResponse", path: str, deadline: float) -> bytes:
         body += chunk
         if len(body) > STATE_SIZE_LIMIT:
             raise Unreachable(
-                f"{path}: the agent's answer is larger than {STATE_SIZE_LIMIT >> 20} MiB"
+                f"{path}: the agent's response is larger than {format_bytes(STATE_SIZE_LIMIT)}"
             )
         if time.monotonic() > deadline:
             raise TimeoutError
     if response.length:
-        raise Unreachable(f"{path}: the agent's answer is cut off")
+        raise Unreachable(f"{path}: the agent's response is truncated")
     return bytes(body)
 
 

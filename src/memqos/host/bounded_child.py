@@ -3,11 +3,21 @@
 import os
 import select
 import signal
+import warnings
 from collections.abc import Callable
 from typing import Final, NoReturn
 
 _ENDS_WITHIN: Final = 1.0
 """Seconds in which a process that has answered or was killed usually ends."""
+
+# Python 3.12 and newer warn of fork() beside other threads, whose locks the child inherits.
+# Decision 26 says why this child may: it is killed when it does not answer in time.
+warnings.filterwarnings(
+    "ignore",
+    message=r"This process .* is multi-threaded, use of fork",
+    category=DeprecationWarning,
+    module=r"memqos\.host\.bounded_child",
+)
 
 
 def run_bounded(action: Callable[[], bytes], seconds: float) -> bytes | None:

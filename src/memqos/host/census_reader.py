@@ -89,7 +89,7 @@ class CensusReader:
     def report_duplicates(self) -> None:
         """Add a fault for each pod whose UID was read before."""
         for place, uid in sorted(self._duplicates.items()):
-            self.add_fault_at(place, f"the UID {uid} is that of a pod read before: not counted")
+            self.add_fault_at(place, f"the UID {uid} is used by an earlier pod too: not counted")
 
     def add_fault(self, error: InputError) -> None:
         """Record that something could not be read."""

@@ -27,7 +27,7 @@ _HINTS: Final = {
     errno.EPERM: "run as root",
     errno.EROFS: "the cgroup file system is mounted read-only here: mount it writable",
     errno.EBUSY: "the kernel is using it: try again",
-    errno.EINVAL: "the kernel does not take this value",
+    errno.EINVAL: "the kernel rejects this value",
     errno.ENOENT: "the cgroup has vanished, or its parent does not enable the controller",
     errno.ENODEV: "the cgroup has vanished",
     errno.ENOTDIR: "a folder in this path is a link or a file, and links are not followed",

@@ -26,7 +26,7 @@ LINUX_RESOURCES: Final[Message] = {
     "cpuset_mems": ProtoField(7, "text"),
     "unified": ProtoField(9, "map"),
 }
-UPDATE: Final[Message] = {
+UPDATE_REQUEST: Final[Message] = {
     "container_id": ProtoField(1, "text"),
     "linux": ProtoField(2, LINUX_RESOURCES),
 }
@@ -39,13 +39,13 @@ STATUS: Final[Message] = {
     "resources": ProtoField(16, {"linux": ProtoField(1, LINUX_RESOURCES)}),
 }
 STATUS_RESPONSE: Final[Message] = {"status": ProtoField(1, STATUS), "info": ProtoField(2, "map")}
-CONTAINER: Final[Message] = {
+_CONTAINER: Final[Message] = {
     "id": ProtoField(1, "text"),
     "state": ProtoField(6, "number"),
     "created_at": ProtoField(7, "number"),
     "labels": ProtoField(8, "map"),
 }
-LIST_RESPONSE: Final[Message] = {"containers": ProtoField(1, Repeated(CONTAINER))}
+LIST_RESPONSE: Final[Message] = {"containers": ProtoField(1, Repeated(_CONTAINER))}
 _HAS_CGROUP: Final = (0, 1)
 """The states CONTAINER_CREATED and CONTAINER_RUNNING."""
 
@@ -102,7 +102,7 @@ class CriClient:
         # containerd merges the unified map into its own and takes empty or zero fields for "not
         # given", cpuset_mems included (internal/cri/opts/spec_linux_opts.go, WithResources).
         linux = {"unified": unified, "cpuset_mems": cpuset_mems}
-        request = encode_message(UPDATE, {"container_id": container, "linux": linux})
+        request = encode_message(UPDATE_REQUEST, {"container_id": container, "linux": linux})
         self._call("UpdateContainerResources", request, {})
 
     def containers(self) -> list[ListedContainer]:

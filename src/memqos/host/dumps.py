@@ -16,6 +16,7 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.manifests.dumps.text import DumpLayout, Size, cut_before, dump_layout, is_json
+from memqos.units import format_bytes
 
 STDIN: Final = "-"
 DUMP_BLOCK: Final = 1 << 20
@@ -230,7 +231,7 @@ def stream_blocks(name: str, file: Readable) -> Iterator[DumpBlock | YamlFile]:
 def _yaml(name: str, file: Readable, head: bytes = b"") -> YamlFile:
     text = head + file.read(_LARGEST_YAML + 1)
     if len(text) > _LARGEST_YAML:
-        what = f"YAML larger than {_LARGEST_YAML >> 20} MiB"
+        what = f"YAML larger than {format_bytes(_LARGEST_YAML)}"
         raise InputError(what, file=name, hint="dump the cluster as JSON: kubectl get … -o json")
     return YamlFile(name, text)
 

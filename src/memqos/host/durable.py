@@ -19,13 +19,13 @@ def ensure_private_folder(path: str) -> None:
     found = os.stat(path)
     if found.st_uid != os.geteuid():
         raise MemqosError(
-            f"{path}: this folder belongs to user {found.st_uid}, and only its owner writes here",
+            f"{path}: this folder belongs to user {found.st_uid}, and only its owner may write it",
             hint="run as that user, or give another folder with --journal",
         )
     if found.st_mode & _OTHERS_MAY_WRITE:
         raise MemqosError(
-            f"{path}: others can write to this folder, so what it says cannot be trusted",
-            hint="give another one with --journal, or make it yours alone: chmod 700",
+            f"{path}: other users can write to this folder, so its content is not trusted",
+            hint="give another one with --journal, or restrict it: chmod 700",
         )
 
 

@@ -71,7 +71,7 @@ class Channel:
             raise self._breaker.trip(
                 Unreachable(
                     f"{self.path}: no answer within {self.timeout:g} s",
-                    hint="see whether the runtime is well; --timeout waits longer",
+                    hint="check the container runtime; --timeout waits longer",
                 )
             ) from None
         except (OSError, h2.exceptions.ProtocolError) as error:
@@ -219,7 +219,7 @@ def _message(answer: GrpcReply) -> bytes:
 def _check_status(headers: dict[str, str]) -> None:
     code = headers.get("grpc-status")
     if code is None:
-        raise ConnectionError("this is no gRPC server")
+        raise ConnectionError("this is not a gRPC server")
     message = headers.get("grpc-message", "")
     if code == _DEADLINE_EXCEEDED:
         raise TimeoutError

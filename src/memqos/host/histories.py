@@ -7,10 +7,12 @@ from typing import Final, NamedTuple
 from memqos.errors import InputError
 from memqos.host.history_files import HistoryFile, read_files
 from memqos.host.record_files import list_record_files, read_recordings
-from memqos.record.format import CountRecord, LevelRecord
+from memqos.record.format import CountRecord, LevelRecord, PressureRecord, Subject
 from memqos.record.recordings import Recording
-from memqos.size.history import HistorySource, Quantity, SampleBatch, SeriesName
+from memqos.size.history import HistorySource, SampleBatch, SeriesName, SeriesQuantity
 
+_EVICTION_THRESHOLD: Final = 100 << 20
+"""Bytes of memory.available below which a kubelet evicts, unless it is configured otherwise."""
 _SUFFIXES: Final = (".csv", ".csv.gz", ".json", ".json.gz", ".jsonl", ".jsonl.gz")
 
 
@@ -46,21 +48,33 @@ class RecordedHistory(NamedTuple):
     folder: str
 
     def batches(self) -> Iterator[SampleBatch]:
-        """All levels of containers, with limits, kills and stalls."""
+        """All levels of containers, with limits, kills and stalls, and the pressure of the node."""
+        names: list[SeriesName] = []
+        pressure: list[PressureRecord] = []
         for recording in read_recordings(self.folder):
-            if not recording.who.is_node:
+            if recording.who.is_node:
+                pressure += [each for each in recording.records if isinstance(each, PressureRecord)]
+            else:
+                names.append(_name_of(recording.who))
                 yield from _recorded_batches(recording)
+        times = [each.at / 1000 for each in pressure]
+        values = [float(each.available < _EVICTION_THRESHOLD) for each in pressure]
+        for name in dict.fromkeys(names) if pressure else ():
+            yield SampleBatch(name, "pressure", times, values)
+
+
+def _name_of(who: Subject) -> SeriesName:
+    text = f"{who.namespace}/{who.pod}/{who.container}"
+    return SeriesName(text, who.namespace, who.pod, who.container)
 
 
 def _recorded_batches(recording: Recording) -> Iterator[SampleBatch]:
-    who = recording.who
-    name = SeriesName(
-        f"{who.namespace}/{who.pod}/{who.container}", who.namespace, who.pod, who.container
-    )
+    name = _name_of(recording.who)
     levels = [each for each in recording.records if isinstance(each, LevelRecord)]
     times = [each.at / 1000 for each in levels]
     for quantity, values in _level_values(levels):
         yield SampleBatch(name, quantity, times, values)
+    yield from _refaults(name, levels)
     limited = [each for each in levels if each.max is not None]
     yield SampleBatch(
         name,
@@ -80,7 +94,7 @@ def _recorded_batches(recording: Recording) -> Iterator[SampleBatch]:
     yield SampleBatch(name, "kills", [0.0, *(each.at / 1000 for each in kills)], counted)
 
 
-def _level_values(levels: list[LevelRecord]) -> Iterator[tuple[Quantity, list[float]]]:
+def _level_values(levels: list[LevelRecord]) -> Iterator[tuple[SeriesQuantity, list[float]]]:
     yield "usage", [float(each.current) for each in levels]
     yield "anon", [float(each.anon) for each in levels]
     stalled, total = [], 0
@@ -88,3 +102,15 @@ def _level_values(levels: list[LevelRecord]) -> Iterator[tuple[Quantity, list[fl
         total += each.full
         stalled.append(float(total))
     yield "stalls", stalled
+
+
+def _refaults(name: SeriesName, levels: list[LevelRecord]) -> Iterator[SampleBatch]:
+    """Refaults as a counter, where they were recorded."""
+    times, counted, total = [], [], 0
+    for each in levels:
+        if each.refaults is not None:
+            total += each.refaults
+            times.append(each.at / 1000)
+            counted.append(float(total))
+    if times:
+        yield SampleBatch(name, "refaults", times, counted)

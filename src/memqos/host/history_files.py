@@ -13,8 +13,9 @@ from typing import IO, Final, NamedTuple, cast
 import msgspec
 
 from memqos.errors import InputError, quote_excerpt
-from memqos.kube.quantity import Quantity as KubeQuantity
-from memqos.size.history import Quantity, SampleBatch, SeriesName
+from memqos.kube.quantity import Quantity
+from memqos.size.history import SampleBatch, SeriesName, SeriesQuantity
+from memqos.units import format_bytes
 
 _GZIP: Final = b"\x1f\x8b"
 _ROWS: Final = 8192
@@ -22,6 +23,13 @@ _ROWS: Final = 8192
 _LARGEST_JSON: Final = 512 << 20
 _LONGEST_LINE: Final = 1 << 16
 _CSV_FORM: Final = "series,t_seconds,usage_bytes[,limit_bytes][,max_bytes]"
+_MORE_COLUMNS: Final[dict[str, SeriesQuantity]] = {
+    "limit_bytes": "limit",
+    "anon_bytes": "anon",
+    "refaults": "refaults",
+    "node_pressure": "pressure",
+}
+"""Columns that may be missing, or empty in a row."""
 
 
 class HistoryFile(NamedTuple):
@@ -43,7 +51,9 @@ class HistoryFile(NamedTuple):
                             yield from _CsvReader(text, self.path).batches()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(
-                f"cannot be decompressed: {error}", file=self.path, hint="was it copied whole?"
+                f"cannot be decompressed: {error}",
+                file=self.path,
+                hint="check that it was copied completely",
             ) from None
         except OSError as error:
             raise InputError((error.strerror or str(error)).lower(), file=self.path) from None
@@ -73,7 +83,7 @@ class _CsvReader:
             )
         series, time, usage = map(header.index, ("series", "t_seconds", "usage_bytes"))
         peak = header.index("max_bytes") if "max_bytes" in header else None
-        limit = header.index("limit_bytes") if "limit_bytes" in header else None
+        more = [name for name in _MORE_COLUMNS if name in header]
         rows = (row for row in self._rows if row)
         for text, group in groupby(rows, key=self._column(series)):
             name = series_name(text)
@@ -84,18 +94,20 @@ class _CsvReader:
                     peaks = self._numbers(chunk, peak, "max_bytes", default="0")
                     values = list(map(max, values, peaks))
                 yield SampleBatch(name, "usage", times, values)
-                if limit is not None:
-                    yield from self._limits(name, chunk, times, limit)
+                for column in more:
+                    yield from self._known(name, chunk, times, column, header.index(column))
                 self._line += len(chunk)
 
-    def _limits(
-        self, name: SeriesName, chunk: list[list[str]], times: list[float], column: int
+    def _known(
+        self, name: SeriesName, chunk: list[list[str]], times: list[float], text: str, column: int
     ) -> Iterator[SampleBatch]:
-        limits = self._numbers(chunk, column, "limit_bytes", default="0")
-        known = [each for each in zip(times, limits, strict=True) if each[1] > 0]
+        """The rows that have a value in a column; a limit of 0 is none."""
+        values = self._numbers(chunk, column, text, default="-1")
+        least = 1 if text == "limit_bytes" else 0
+        known = [each for each in zip(times, values, strict=True) if each[1] >= least]
         if known:
-            at, values = zip(*known, strict=True)
-            yield SampleBatch(name, "limit", at, values)
+            at, amounts = zip(*known, strict=True)
+            yield SampleBatch(name, _MORE_COLUMNS[text], at, amounts)
 
     def _column(self, column: int) -> Callable[[list[str]], str]:
         def series_of(row: list[str]) -> str:
@@ -156,13 +168,14 @@ class PrometheusAnswer(msgspec.Struct, frozen=True, rename="camel"):
     error_type: str | None = None
 
 
-_METRICS: Final[dict[str, Quantity]] = {
+_METRICS: Final[dict[str, SeriesQuantity]] = {
     "container_memory_working_set_bytes": "usage",
     "container_memory_usage_bytes": "usage",
     "container_memory_rss": "anon",
     "container_spec_memory_limit_bytes": "limit",
     "kube_pod_container_resource_limits": "limit",
     "container_oom_events_total": "kills",
+    "container_pressure_memory_stalled_seconds_total": "stalls",
     "kube_pod_container_status_restarts_total": "restarts",
 }
 _answer: Final = msgspec.json.Decoder(PrometheusAnswer)
@@ -184,7 +197,7 @@ def decode_answer(data: bytes, where: str) -> PrometheusAnswer:
 
 
 def answer_batches(
-    answer: PrometheusAnswer, quantity: Quantity | None = None
+    answer: PrometheusAnswer, quantity: SeriesQuantity | None = None
 ) -> Iterator[SampleBatch]:
     """The samples of an answer; what a series is follows from its metric's name."""
     for series in answer.data.result:
@@ -252,7 +265,7 @@ def _json_batches(stream: IO[bytes], file: str) -> Iterator[SampleBatch]:
             line += stream.read(_LARGEST_JSON - len(line))
             if stream.read(1):
                 raise InputError(
-                    f"one JSON document of more than {_LARGEST_JSON >> 20} MiB",
+                    f"one JSON document of more than {format_bytes(_LARGEST_JSON)}",
                     file=file,
                     hint="save shorter ranges, one answer a line",
                 ) from None
@@ -279,7 +292,7 @@ def _metrics_batches(data: bytes, file: str) -> Iterator[SampleBatch]:
             at = datetime.fromisoformat(pod.timestamp).timestamp()
             for container in pod.containers:
                 parts = (pod.metadata.namespace, pod.metadata.name, container.name)
-                used = float(KubeQuantity.parse(container.usage.get("memory", "0")).value)
+                used = float(Quantity.parse(container.usage.get("memory", "0")).value)
                 yield SampleBatch(SeriesName("/".join(parts), *parts), "usage", [at], [used])
     except (msgspec.ValidationError, ValueError) as error:
         raise InputError(f"this PodMetricsList is broken: {error}", file=file) from None

@@ -14,8 +14,8 @@ _LONGEST: Final = 8192
 _AT_ONCE: Final = 10_000
 _HINTS: Final = {
     errno.EPERM: "run with CAP_SYSLOG, and not in a container that may not read devices",
-    errno.EACCES: "run as root, or let the device be read",
-    errno.ENOENT: "of containers only privileged ones have it; kills are known by their counters",
+    errno.EACCES: "run as root, or grant read access to the device",
+    errno.ENOENT: "only privileged containers have it; OOM kills are known from counters",
 }
 
 
@@ -70,7 +70,5 @@ class KernelLog:
 def _unreadable(device: str, error: OSError) -> Unreachable:
     return Unreachable(
         f"{device}: {error.strerror}",
-        hint=_HINTS.get(
-            error.errno or 0, "out-of-memory kills are then known by their counters alone"
-        ),
+        hint=_HINTS.get(error.errno or 0, "OOM kills are then known only from counters"),
     )

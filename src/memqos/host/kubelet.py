@@ -13,6 +13,7 @@ import msgspec
 
 from memqos.errors import InputError, Unreachable
 from memqos.host.credential_files import describe_tls_error, load_certificate, read_token
+from memqos.units import format_bytes
 
 if TYPE_CHECKING:
     import http.client
@@ -76,8 +77,8 @@ class KubeletEndpoint:
         self._is_cancelled = False
         if credentials.token_file is not None and not self.is_secure:
             raise InputError(
-                f"a token would cross {self._address} in clear text",
-                hint=f"give an https address such as {SECURE_URL}, or leave the token out",
+                f"the token would be sent to {self._address} without TLS",
+                hint=f"give an https address such as {SECURE_URL}, or remove the token",
             )
 
     @property
@@ -221,7 +222,7 @@ class KubeletEndpoint:
             size += len(chunk)
             if size > ANSWER_SIZE_LIMIT:
                 raise self._unreachable(
-                    f"the answer is larger than {ANSWER_SIZE_LIMIT >> 20} MiB",
+                    f"the answer is larger than {format_bytes(ANSWER_SIZE_LIMIT)}",
                     "is this the address of a kubelet?",
                 )
             remaining = deadline - time.monotonic()
@@ -250,9 +251,9 @@ class KubeletEndpoint:
                 f"{SECURE_URL} takes a token or a client certificate"
             )
         elif isinstance(error, TimeoutError):
-            what, hint = f"no answer within {self._timeout:g} s", "look at the kubelet's log"
+            what, hint = f"no answer within {self._timeout:g} s", "check the kubelet's log"
         elif isinstance(error, socket.gaierror):
-            what, hint = "the name of the host is not known", "check the address"
+            what, hint = "the name of the host is unknown", "check the address"
         else:
             what, hint = f"the connection failed ({describe_tls_error(error)})", "check the address"
         raise self._unreachable(what, hint) from None
@@ -266,12 +267,12 @@ class KubeletEndpoint:
             )
         return (
             f"its certificate is not trusted ({error.verify_message})",
-            "give the authority that signed it with --ca-file; one the kubelet made itself is "
+            "give its CA with --ca-file; a self-signed one of the kubelet is "
             "/var/lib/kubelet/pki/kubelet.crt",
         )
 
     def _truncation_error(self) -> Unreachable:
-        return self._unreachable("the answer broke off", "try again")
+        return self._unreachable("the response was cut off", "try again")
 
     def _unreachable(self, what: str, hint: str) -> Unreachable:
         return Unreachable(f"{self.url}: {what}", hint=hint)
@@ -288,9 +289,9 @@ def _address(url: str) -> _Address:
     if scheme not in _PORTS or not host:
         raise _no_address("it does not start with http:// or https:// and a host")
     if parts.username is not None or parts.password is not None:
-        raise _no_address("it holds a user or a password, which everybody could read")
+        raise _no_address("it contains a user or a password, which others could read")
     if parts.path not in ("", "/", "/pods", "/pods/") or parts.query or parts.fragment:
-        raise _no_address("it goes further than the kubelet's own /pods")
+        raise _no_address("it has a path other than /pods")
     return _Address(scheme, host, port or _PORTS[scheme])
 
 
@@ -310,7 +311,7 @@ def _token(file: str) -> str:
         raise InputError(
             describe_tls_error(error),
             file=file,
-            hint="give a file that holds a token with --token-file",
+            hint="give a file with a token with --token-file",
         ) from None
     if token is None:
         raise InputError("this is not a token", file=file, hint="a token is one word")
@@ -320,12 +321,12 @@ def _token(file: str) -> str:
 def _status_error(status: int, path: str, data: bytes) -> tuple[str, str]:
     if status == 401:
         return (
-            "it does not know who asks (401)",
+            "it rejects the credentials (401)",
             "give --token-file, or --client-cert and --client-key",
         )
     if status == 403:
         return (
-            f"whoever asks may not read {path} (403)",
+            f"the user may not read {path} (403)",
             f"grant the verb get on {_RIGHTS.get(path, 'nodes/proxy')} in a ClusterRole",
         )
     # Go's net/http (server.go) answers plain HTTP on a TLS port with 400 and this text.
@@ -333,4 +334,4 @@ def _status_error(status: int, path: str, data: bytes) -> tuple[str, str]:
         return "it speaks HTTPS", "write https://"
     if status == 404:
         return f"it has no {path} (404)", "is this the address of a kubelet?"
-    return f"it answered {status} for {path}", "look at the kubelet's log"
+    return f"it answered {status} to {path}", "check the kubelet's log"

@@ -99,7 +99,7 @@ def _lock_conflict(handle: int) -> Locked:
 
 
 def _busy(what: str) -> Locked:
-    return Locked(what, hint="wait until it is done; if it is an agent that enforces, stop it")
+    return Locked(what, hint="wait until it is done; if it is an agent in mode enforce, stop it")
 
 
 def _pid_namespace() -> str:

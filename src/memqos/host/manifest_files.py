@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from memqos.errors import InputError
+from memqos.units import format_bytes
 
 FILE_SIZE_LIMIT = 512 << 20
 
@@ -15,11 +16,17 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 _CHUNK = 1 << 20
 _HINTS = {
     errno.ENOENT: "check the path",
-    errno.EACCES: "reading it takes other rights",
+    errno.EACCES: "permission denied: run as a user who can read it",
 }
 
 LoadedFile = tuple[str, bytes | InputError]
 """The name to show for a file, and its content or why there is none."""
+
+
+class FlatFolder(str):
+    """A folder of which the folders below are not read."""
+
+    __slots__ = ()
 
 
 def load_files(paths: Iterable[str]) -> Iterator[LoadedFile]:
@@ -36,7 +43,7 @@ def load_files(paths: Iterable[str]) -> Iterator[LoadedFile]:
 def load_file(path: str) -> tuple[str, bytes]:
     """The name to show for the one file that a path names, and its content."""
     if os.path.isdir(path):
-        raise InputError("this is a folder, and one file is wanted", file=_printable_name(path))
+        raise InputError("this is a folder, but one file is expected", file=_printable_name(path))
     ((name, data),) = load_files([path])
     if isinstance(data, InputError):
         raise data
@@ -48,6 +55,8 @@ def manifest_paths(folder: str) -> Iterator[str | OSError]:
     unreadable: list[OSError] = []
     for parent, folders, files in os.walk(folder, onerror=unreadable.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if isinstance(folder, FlatFolder):
+            folders.clear()
         for name in sorted(files):
             path = os.path.join(parent, name)
             if _is_manifest(path):
@@ -92,7 +101,7 @@ def _read_stream(name: str, file: BinaryIO) -> LoadedFile:
             chunks.append(chunk)
             size += len(chunk)
             if size > FILE_SIZE_LIMIT:
-                what = f"larger than {FILE_SIZE_LIMIT >> 20} MiB"
+                what = f"larger than {format_bytes(FILE_SIZE_LIMIT)}"
                 return name, InputError(what, file=name, hint="split it into smaller files")
     except OSError as error:
         return _file_error(name, error)

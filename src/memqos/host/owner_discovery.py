@@ -116,7 +116,7 @@ def _check_socket(path: str) -> dict[RuntimeName, str]:
     if not _accepts_connections(path):
         raise Unreachable(
             f"{path}: no container runtime answers here",
-            hint="--cri-socket names its socket, such as /run/containerd/containerd.sock",
+            hint="give its socket with --cri-socket, such as /run/containerd/containerd.sock",
         )
     return dict.fromkeys(SOCKETS, path)
 

@@ -23,7 +23,7 @@ from memqos.host.protowire import (
 )
 from memqos.kube.pod import Pod
 
-SERVICE: Final = "/v1alpha1.Pods"
+_SERVICE: Final = "/v1alpha1.Pods"
 UNREACHABLE_HINT: Final = (
     "is the kubelet up, and its feature gate PodsAPI on? It is by default from 1.37 on"
 )
@@ -103,7 +103,7 @@ class PodsApiClient:
     def _stream(self, method: str, patience: Callable[[], float]) -> Iterator[bytes]:
         channel = self._watching = Channel(self.socket, self._timeout, _EVENT_BYTES)
         try:
-            yield from channel.stream(f"{SERVICE}/{method}", b"", patience)
+            yield from channel.stream(f"{_SERVICE}/{method}", b"", patience)
         except GrpcError as error:
             raise _describe_refusal(self.socket, method, error) from error
         except Unreachable as error:
@@ -114,7 +114,7 @@ class PodsApiClient:
     def _call(self, method: str, request: bytes, largest: int) -> bytes:
         channel = Channel(self.socket, self._timeout, largest)
         try:
-            return channel.call(f"{SERVICE}/{method}", request)
+            return channel.call(f"{_SERVICE}/{method}", request)
         except GrpcError as error:
             raise _describe_refusal(self.socket, method, error) from error
         except Unreachable as error:
@@ -126,10 +126,10 @@ class PodsApiClient:
 def _describe_refusal(socket: str, method: str, error: GrpcError) -> Unreachable:
     if error.code == _FAILED_PRECONDITION:
         return PodsNotReady(
-            f"{socket}: the kubelet does not know all of its pods yet",
+            f"{socket}: the kubelet has not listed all of its pods yet",
             hint="wait until it has reached the API server",
         )
-    return Unreachable(f"{socket}: {method} was refused: {error}", hint="look at the kubelet's log")
+    return Unreachable(f"{socket}: {method} was refused: {error}", hint="check the kubelet's log")
 
 
 def _event(socket: str, message: bytes) -> PodWatchEvent | None:

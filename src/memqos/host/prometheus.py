@@ -13,7 +13,8 @@ from urllib3.exceptions import HTTPError
 from memqos.errors import InputError, Unreachable
 from memqos.host.credential_files import describe_tls_error, load_certificate, read_token
 from memqos.host.history_files import PrometheusAnswer, answer_batches, decode_answer
-from memqos.size.history import Quantity, SampleBatch
+from memqos.size.history import SampleBatch, SeriesQuantity
+from memqos.units import format_bytes
 
 MAX_POINTS: Final = 11_000
 """Points of a series in one answer (Prometheus web/api/v1/api.go, queryRange)."""
@@ -54,7 +55,7 @@ class PrometheusHistory:
             )
         if parts.username is not None or parts.password is not None:
             raise InputError(
-                "the address holds a user or a password, which everybody could read",
+                "the address contains a user or a password, which others could read",
                 hint="give a file with --token-file",
             )
         self._where = f"{parts.scheme}://{parts.netloc}"
@@ -84,7 +85,7 @@ class PrometheusHistory:
             yield start, min(end, start + (steps - 1) * step)
             start += steps * step
 
-    def _queries(self) -> Iterator[tuple[Quantity, str]]:
+    def _queries(self) -> Iterator[tuple[SeriesQuantity, str]]:
         step = max(1, math.ceil(self._range[2]))
         where = 'container!="",container!="POD"'
         if self._namespace is not None:
@@ -100,6 +101,15 @@ class PrometheusHistory:
         )
         yield "restarts", f"{_BY} (kube_pod_container_status_restarts_total{{{where}}})"
         yield "kills", f"{_BY} (container_oom_events_total{{{where}}})"
+        yield "stalls", f"{_BY} (container_pressure_memory_stalled_seconds_total{{{where}}})"
+        # Of the node that the pod is on: kube-state-metrics names it in kube_pod_info alone.
+        yield (
+            "pressure",
+            f"{_BY} (kube_pod_container_info{{{where}}} * on (namespace, pod) group_left (node) "
+            "max by (namespace, pod, node) (kube_pod_info) * on (node) group_left () "
+            "max by (node) "
+            '(kube_node_status_condition{condition="MemoryPressure",status="true"}))',
+        )
 
     def _ask(self, query: str, start: float, end: float) -> PrometheusAnswer:
         fields = {"query": query, "start": start, "end": end, "step": self._range[2]}
@@ -124,7 +134,7 @@ class PrometheusHistory:
             ) from None
         if len(data) > _LARGEST_ANSWER:
             raise Unreachable(
-                f"{self._where}: an answer of more than {_LARGEST_ANSWER >> 20} MiB",
+                f"{self._where}: an answer of more than {format_bytes(_LARGEST_ANSWER)}",
                 hint="select a namespace with -n, or give a longer --step",
             )
         if answer.status in (401, 403):

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -13,11 +13,13 @@ from memqos.host.record_clock import FileAges, RecordClock
 from memqos.record.format import (
     CURRENT_SUFFIX,
     HALF_SUFFIXES,
+    MAX_PAYLOAD,
     OLDER_SUFFIX,
     RECORDS_MAGIC,
     FlightRecord,
     GapRecord,
     Subject,
+    decode_flight_records,
     encode_frame,
     record_file_name,
 )
@@ -31,6 +33,8 @@ _RETRY: Final = 30.0
 _DAY: Final = 86_400.0
 _LARGEST: Final = 64 << 20
 """Bytes of a file that are read."""
+_HEAD_BYTES: Final = len(RECORDS_MAGIC) + MAX_PAYLOAD + 8
+"""Bytes in which the subject of a file ends: that of its first frame."""
 # Without O_NONBLOCK, opening a pipe in a file's place would block until it is read (fifo(7)).
 _TO_APPEND: Final = (
     os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -270,19 +274,32 @@ def _append_or_truncate(handle: int, data: bytes, size: int) -> None:
         raise
 
 
-def read_recordings(folder: str) -> Iterator[Recording]:
-    """The recordings in a folder; files that cannot be decoded are skipped."""
+def read_recordings(
+    folder: str, selects: Callable[[Subject], bool] | None = None
+) -> Iterator[Recording]:
+    """The recordings in a folder; files that cannot be decoded are skipped.
+
+    With `selects` only those of the subjects that it selects are read in full.
+    """
     yield from to_wall_clock(
         decode_recording(
             *[read_record_file(os.path.join(folder, name + suffix)) for suffix in HALF_SUFFIXES]
         )
         for name in sorted({name for name, _ in list_record_files(folder)})
+        if selects is None or _is_selected(os.path.join(folder, name), selects)
     )
 
 
-def read_record_file(path: str) -> bytes:
+def _is_selected(path: str, selects: Callable[[Subject], bool]) -> bool:
+    """Whether the subject that a recording starts with is selected."""
+    heads = [read_record_file(path + suffix, _HEAD_BYTES) for suffix in HALF_SUFFIXES]
+    subjects = [head.who for head in map(decode_flight_records, heads) if head.who is not None]
+    return bool(subjects) and selects(subjects[-1])
+
+
+def read_record_file(path: str, largest: int = _LARGEST) -> bytes:
     """A file's content; empty where it is missing, a link or a pipe."""
     try:
-        return durable.read_plain_file(path, _LARGEST)
+        return durable.read_plain_file(path, largest)
     except OSError:
         return b""

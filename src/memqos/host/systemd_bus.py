@@ -77,7 +77,7 @@ class SystemdManager:
             raise self._breaker.trip(
                 Unreachable(
                     f"systemd: no answer over the bus within {self.timeout:g} s",
-                    hint="see whether it is well: systemctl status; --timeout waits longer",
+                    hint="check systemctl status; --timeout waits longer",
                 )
             ) from None
         except (OSError, AuthenticationError) as error:

@@ -95,4 +95,6 @@ def _work(
 
 
 def _worker_lost() -> Unreachable:
-    return Unreachable("a process that helped is gone", hint="was it killed? try --jobs 1")
+    return Unreachable(
+        "a worker process has died", hint="it may have been OOM-killed: try --jobs 1"
+    )

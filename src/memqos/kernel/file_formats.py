@@ -9,7 +9,11 @@ import msgspec
 
 from memqos.errors import InputError
 
-_KINDS: Final = re.compile(r"^(anon|file|shmem) (\d+)$", re.MULTILINE)
+_KINDS: Final = re.compile(
+    r"^(anon|file|shmem|kernel|inactive_file|kernel_stack|pagetables|percpu|slab|vmalloc|"
+    r"workingset_refault_file) (\d+)$",
+    re.MULTILINE,
+)
 
 
 class Controllers(msgspec.Struct, frozen=True):
@@ -32,7 +36,7 @@ def events_of(text: str) -> Mapping[str, int]:
 
 
 def memory_kinds(text: str) -> dict[str, int]:
-    """anon, file and shmem of memory.stat, which has ten times as many lines."""
+    """What of memory.stat is recorded: it has five times as many lines."""
     return {name: int(number) for name, number in _KINDS.findall(text)}
 
 

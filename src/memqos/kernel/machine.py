@@ -180,7 +180,7 @@ def old_kernel_risk(kernel: str | None) -> str | None:
     version = version_numbers(kernel)
     if version is None or version >= OLDEST_SAFE_KERNEL:
         return None
-    return f"kernel {kernel} is older than 5.9, and can stop a container at memory.high for good"
+    return f"kernel {kernel} is older than 5.9, and can hang a container at memory.high permanently"
 
 
 def mounts_of(lines: Iterable[str]) -> Iterable[Mount]:

@@ -7,7 +7,7 @@ like came with 6.9). Everything a process chooses itself, its name above all, ma
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -28,6 +28,9 @@ _USAGE: Final = re.compile(
     r"^(?P<what>memory|swap|memory\+swap): usage (?P<usage>\d+)kB, limit (?P<limit>\d+)kB, "
     r"failcnt \d+$"
 )
+_STATISTICS: Final = re.compile(r"^Memory cgroup stats for /.*:$")
+_STATISTIC: Final = re.compile(r"^(?P<name>[a-z_0-9]{1,40}) (?P<bytes>\d{1,19})$", re.ASCII)
+_MOST_STATISTICS: Final = 100
 _HEADINGS: Final = re.compile(r"^\[ *pid *\](?P<columns>( +[a-z_]+)+) +name$")
 _TASK: Final = re.compile(r"^\[ *(?P<pid>\d+)\] *(?P<rest>.*)$")
 _CHOSEN: Final = re.compile(
@@ -105,6 +108,8 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
     invoked_by: str | None = None
     memory: LimitUsage | None = None
     swap: LimitUsage | None = None
+    statistics: Mapping[str, int] = {}
+    """Bytes of the cgroup that had reached its limit by memory.stat, as far as they are logged."""
     tasks: tuple[Task, ...] = ()
     together: str | None = None
     """The cgroup that was killed as a whole."""
@@ -183,6 +188,7 @@ class _Parts:
         self._victims: list[Victim] = []
         self._values: dict[str, str] = {}
         self._usages: dict[str, LimitUsage] = {}
+        self._statistics: dict[str, int] | None = None
         self._constraint: OomConstraint | None = None
 
     def ends_before(self, line: str) -> bool:
@@ -210,6 +216,7 @@ class _Parts:
             invoked_by=self._values.get("invoked"),
             memory=self._usages.get("memory"),
             swap=self._usages.get("swap"),
+            statistics=self._statistics or {},
             tasks=tuple(self._tasks),
             together=self._values.get("together"),
             complete=not self.lost,
@@ -219,6 +226,7 @@ class _Parts:
         return (
             self._is_invocation(line)
             or self._is_usage(line)
+            or self._is_statistic(line)
             or self._is_table(line)
             or self._is_choice(line)
             or self._is_victim(line)
@@ -237,6 +245,17 @@ class _Parts:
             usage = LimitUsage(int(found["usage"]) * 1024, limit if limit < 1 << 62 else None)
             self._usages.setdefault(found["what"], usage)
         return found is not None
+
+    def _is_statistic(self, line: str) -> bool:
+        """A line of the cgroup's memory.stat: mem_cgroup_print_oom_meminfo() (mm/memcontrol.c)."""
+        if _STATISTICS.match(line):
+            self._statistics = {}
+            return True
+        if self._statistics is None or not (found := _STATISTIC.match(line)):
+            return False
+        if len(self._statistics) < _MOST_STATISTICS:
+            self._statistics.setdefault(found["name"], int(found["bytes"]))
+        return True
 
     def _is_table(self, line: str) -> bool:
         if headings := _HEADINGS.match(line):

@@ -90,14 +90,14 @@ def decode_review(body: bytes | bytearray) -> ReviewRequest:
     try:
         review = _reviews.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"this is no AdmissionReview: {error}") from None
+        raise InputError(f"this is not an AdmissionReview: {error}") from None
     if (review.api_version, review.kind) != (REVIEW_API_VERSION, REVIEW_KIND):
         raise InputError(
-            f"this is no {REVIEW_KIND} of {REVIEW_API_VERSION}",
+            f"this is not an {REVIEW_KIND} of {REVIEW_API_VERSION}",
             hint=f"set admissionReviewVersions to v1, not {quote_excerpt(review.api_version)}",
         )
     if review.request is None or not review.request.uid:
-        raise InputError("the review holds no request with a uid")
+        raise InputError("the review has no request with a uid")
     return review.request
 
 
@@ -110,9 +110,9 @@ def decode_uid(body: bytes | bytearray) -> str:
         raw = _raw_reviews.decode(body).request.uid
         uid = msgspec.json.decode(raw, type=str) if len(raw) <= _UID_SIZE else ""
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"this is no {REVIEW_KIND}: {error}") from None
+        raise InputError(f"this is not an {REVIEW_KIND}: {error}") from None
     if not uid:
-        raise InputError(f"the review holds no uid of at most {_UID_SIZE} characters")
+        raise InputError(f"the review has no uid of at most {_UID_SIZE} characters")
     return uid
 
 

@@ -21,6 +21,7 @@ EventReason = Literal[
     "MemoryContested",
     "AnnotationIgnored",
     "NumaNotAligned",
+    "OOMKilled",
 ]
 EventSeverity = Literal["Normal", "Warning"]
 
@@ -52,20 +53,24 @@ _EVENT_TYPES: Final[dict[EventReason, _EventType]] = {
     "MemoryContested": _EventType("Warning", "LeaveAlone"),
     "AnnotationIgnored": _EventType("Warning", "Ignore"),
     "NumaNotAligned": _EventType("Warning", "Align"),
+    "OOMKilled": _EventType("Warning", "Kill"),
 }
 
 
 FRONT: Final[dict[EventReason, str]] = {
-    "MemoryProtected": "kept while others are short of memory: ",
-    "ThrottleLimitSet": "slowed down from here on: ",
+    "MemoryProtected": "protected from reclaim: ",
+    "ThrottleLimitSet": "throttled above: ",
 }
 """What a note begins with."""
 BETWEEN: Final = "; "
+_FRONT: Final = re.compile(r"^[a-z ]+: (?=memory\.)")
+"""Whatever a note begins with: agents of earlier versions used other words."""
 _VALUE: Final = re.compile(
     r"(memory\.[a-z]+|cpuset\.mems)(?: (?P<set>\S+))? of (the pod|[a-z0-9-]+)"
-    r"(?: put back to (?P<restored>[^:\s]+))?"
+    r"(?: (?:restored|put back) to (?P<restored>[^:\s]+))?"
 )
-_OF_VALUES: Final = frozenset(_EVENT_TYPES) - {"AnnotationIgnored", "NumaNotAligned"}
+_KILL: Final = re.compile(r"container (?P<container>[a-z0-9-]+): ")
+_OF_VALUES: Final = frozenset(_EVENT_TYPES) - {"AnnotationIgnored", "NumaNotAligned", "OOMKilled"}
 
 
 class Clause(NamedTuple):
@@ -81,9 +86,21 @@ class Clause(NamedTuple):
 
 def clauses(reason: str, note: str) -> tuple[Clause, ...]:
     """The clauses of a note of memqos: containers of a pod share a note."""
+    if reason == "OOMKilled":
+        return tuple(map(_parse_kill_clause, note.split(BETWEEN)))
     if reason not in _OF_VALUES:
         return (Clause(note),)
-    return tuple(map(_clause, note.removeprefix(FRONT.get(reason, "")).split(BETWEEN)))
+    return tuple(map(_clause, _FRONT.sub("", note).split(BETWEEN)))
+
+
+def kill_clause(container: str, what: str) -> str:
+    """What a note says of a kill; the container is empty where it is not known."""
+    return f"container {container}: {what}" if container else what
+
+
+def _parse_kill_clause(text: str) -> Clause:
+    found = _KILL.match(text)
+    return Clause(text, None if found is None else found["container"])
 
 
 def _clause(text: str) -> Clause:

@@ -13,16 +13,17 @@ def why_class(shape: Shape, names: list[str], release: Release) -> str:
     """What decides the QoS class."""
     qos = compute_qos_class(shape, release)
     if shape.stored_class in CLASSES and shape.stored_class != qos:
-        return f"given at creation and kept, though requests and limits would now give {qos}"
+        return f"set at creation and unchanged, though requests and limits would now give {qos}"
     if shape.pod is not None and release.is_enabled("PodLevelResources"):
         if has_pod_level(shape, release):
             return {
                 "Guaranteed": "at pod level, request = limit for both cpu and memory",
-                "Burstable": "at pod level, request = limit does not hold for both cpu and memory",
-                "BestEffort": "the pod level sets neither cpu nor memory, and only it counts",
+                "Burstable": "at pod level, request = limit is not true for both cpu and memory",
+                "BestEffort": "the pod level sets neither cpu nor memory, and only the pod level "
+                "counts",
             }[qos]
         if not release.is_enabled("PodLevelResourcesFixKubeletQOSClass"):
-            return "an empty pod-level stanza counts as asking for nothing in this release"
+            return "an empty pod-level stanza counts as no requests in this release"
     if qos == "Guaranteed":
         return "request = limit for both cpu and memory in every container"
     if qos == "BestEffort":
@@ -31,7 +32,7 @@ def why_class(shape: Shape, names: list[str], release: Release) -> str:
         gap = _gap(part)
         if gap is not None:
             return f"container {name}: {gap}"
-    return "some containers ask for cpu or memory and others do not"
+    return "some containers request cpu or memory and others do not"
 
 
 def _gap(part: Part) -> str | None:
@@ -61,7 +62,7 @@ def why_defaulted(
         for resource, amount in after.requests.items():
             if resource not in before.requests:
                 value = legible(resource, amount)
-                yield f"{name}: requests.{resource} = {value}, taken from its limit"
+                yield f"{name}: requests.{resource} = {value}, defaulted from its limit"
     if defaulted.pod is None:
         if written.pod is not None:
             yield "spec.resources is dropped: the gate PodLevelResources is off"
@@ -71,18 +72,18 @@ def why_defaulted(
     for resource, amount in defaulted.pod.requests.items():
         if resource not in written.pod.requests:
             source = (
-                "what the containers request together"
+                "the sum of container requests"
                 if resource in of_containers and is_overcommitable(resource)
-                else "taken from the pod limit"
+                else "defaulted from the pod limit"
             )
             yield f"pod: requests.{resource} = {legible(resource, amount)}, {source}"
     of_limits = aggregate_limits(defaulted)
     for resource, amount in defaulted.pod.limits.items():
         if resource not in written.pod.limits:
             source = (
-                "what the containers may use together"
+                "the sum of container limits"
                 if amount == of_limits.get(resource)
-                else "the pod request, more than the containers may use together"
+                else "the pod request, more than the sum of container limits"
             )
             yield f"pod: limits.{resource} = {legible(resource, amount)}, {source}"
 

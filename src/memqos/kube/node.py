@@ -189,9 +189,9 @@ def capacity_of(node: Node) -> Capacity:
     stated = node.status.capacity
     if not stated or MEMORY not in stated:
         raise InputError(
-            "the Node does not say how much memory it has",
+            "the Node has no memory capacity",
             field="status.capacity",
-            hint="take it from a running cluster: kubectl get node NAME -o yaml",
+            hint="read it from a running cluster: kubectl get node NAME -o yaml",
         )
     amounts = {name: amount_in(stated, name, "capacity") for name in stated}
     return Capacity(
@@ -226,7 +226,7 @@ def amount_in(amounts: ResourceList, name: str, side: str) -> Quantity:
         raise InputError(
             f"no node has {legible(name, amount.milli)} of it",
             field=field,
-            hint="take it from a running cluster: kubectl get node NAME -o yaml",
+            hint="read it from a running cluster: kubectl get node NAME -o yaml",
         )
     return amount
 

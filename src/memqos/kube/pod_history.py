@@ -11,6 +11,10 @@ MIRROR: Final = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod with the UID that the static pod has on its node."""
 
 
+_ON_NODES: Final = ("kubelet", "memqos.io/agent")
+"""Reporters whose instance is named like their node."""
+
+
 class _Object(msgspec.Struct, frozen=True, rename="camel"):
     """Everything optional, as with all objects."""
 
@@ -97,6 +101,7 @@ class EventSource(_Object, frozen=True):
     """The reporter of an event of the older kind."""
 
     component: str | None = None
+    host: str | None = None
 
 
 class Series(_Object, frozen=True):
@@ -114,6 +119,7 @@ class KubeEvent(_Object, frozen=True, kw_only=True):
     reason: str | None = None
     message: str | None = None
     reporting_component: str | None = None
+    reporting_instance: str | None = None
     source: EventSource | None = None
     count: int | None = None
     first_timestamp: str | None = None
@@ -126,6 +132,12 @@ class KubeEvent(_Object, frozen=True, kw_only=True):
         """The reporter, unverified: whoever may create events can put any name there."""
         old = self.source.component if self.source is not None else None
         return self.reporting_component or old or "somebody"
+
+    @property
+    def node(self) -> str | None:
+        """The node that the kubelet or an agent of memqos has reported it from."""
+        host = self.source.host if self.source is not None else None
+        return host or (self.reporting_instance if self.by in _ON_NODES else None) or None
 
     @property
     def times(self) -> int:

@@ -201,7 +201,9 @@ def int64_value(amount: int) -> int:
 
     A short decimal number is kept with its exponent, and 0 is returned where it does not fit. All
     others are big integers, of which the lowest 64 bits are returned: twice 8Ei is −2
-    (apimachinery resource/quantity.go, ScaledValue; scale_int.go, scaledValue).
+    (apimachinery resource/quantity.go, ScaledValue; scale_int.go, scaledValue). A number typed with
+    more than 18 digits is a big integer, too, but only until it is stored: 10000000000000000000
+    becomes 10E, which a kubelet reads as 0.
     """
     if -MAX_INT64 <= amount <= MAX_INT64:
         return amount

@@ -83,7 +83,7 @@ class _Tokens:
     def error(self, what: str) -> InputError:
         met = repr(self.ahead) if self.ahead else "the end"
         return InputError(
-            f"{quote_excerpt(self._text)} is no label selector: {what}, got {met}", hint=_HINT
+            f"{quote_excerpt(self._text)} is not a label selector: {what}, got {met}", hint=_HINT
         )
 
 
@@ -132,6 +132,34 @@ Namespace = Annotated[
         pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", extra={"words": "the name of a namespace"}
     ),
 ]
+
+
+class LabelExpression(msgspec.Struct, frozen=True):
+    """One of a workload's `matchExpressions`."""
+
+    key: str = ""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = "In"
+    values: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        values = f"({','.join(self.values or ())})"
+        return {
+            "In": f"{self.key} in {values}",
+            "NotIn": f"{self.key} notin {values}",
+            "Exists": self.key,
+            "DoesNotExist": f"!{self.key}",
+        }[self.operator]
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
+    """How a workload selects its pods; as text, as the API server takes it in a query."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[LabelExpression, ...] | None = None
+
+    def __str__(self) -> str:
+        labels = [f"{key}={value}" for key, value in (self.match_labels or {}).items()]
+        return ",".join([*labels, *map(str, self.match_expressions or ())])
 
 
 class Selector(

@@ -87,7 +87,7 @@ def shape_errors(shape: Shape, release: Release) -> list[FieldError]:
     """Field errors that follow from the resources alone."""
     errors: list[FieldError] = []
     if not shape.containers:
-        missing = "a pod has at least one"
+        missing = "a pod needs at least one"
         errors.append(FieldError("spec.containers", "FieldValueRequired", missing))
     for group, parts in (
         ("containers", shape.containers),

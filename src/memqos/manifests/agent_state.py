@@ -1,11 +1,13 @@
 """The state an agent of memqos serves on its socket, as far as other commands use it."""
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from memqos.errors import InputError
+
+_S = TypeVar("_S")
 
 
 class FileState(msgspec.Struct, frozen=True):
@@ -16,6 +18,8 @@ class FileState(msgspec.Struct, frozen=True):
     because: str
     steps: tuple[str, ...] = ()
     source: str = "memqos"
+    actual: str | None = None
+    """The value in the file, as the agent last read or wrote it."""
 
 
 class CgroupState(msgspec.Struct, frozen=True):
@@ -107,16 +111,69 @@ class AgentState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return frozenset(each.cgroup.path for each in self.managed_cgroups)
 
 
+class DriftState(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that another process has changed; `age` is in seconds."""
+
+    path: str
+    file: str
+    held: str
+    found: str
+    cause: str
+    age: float = 0.0
+
+
+class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the kernel counted of a cgroup; pressure in seconds."""
+
+    current: int | None = None
+    high: int = 0
+    oom_kill: int = 0
+    some: float | None = None
+    full: float | None = None
+
+
+class UsageState(msgspec.Struct, frozen=True):
+    """What the kernel counted, and how many seconds ago."""
+
+    age: float = 0.0
+    cgroups: dict[str, CgroupUsage] = {}
+
+
+class AgentReport(AgentState, frozen=True, rename="camel", kw_only=True):
+    """The same with what only those use who watch a node. It is in no snapshot."""
+
+    converged: bool = False
+    converged_for: float | None = None
+    """Seconds."""
+    configuration_refused: str | None = None
+    notes: tuple[str, ...] = ()
+    pod_source: str = ""
+    drift: tuple[DriftState, ...] = ()
+    guard: dict[str, int] = {}
+    """Path → steps by which memory.high is wider than planned."""
+    usage: UsageState = UsageState()
+
+
 _decoder: Final = msgspec.json.Decoder(AgentState)
+_report_decoder: Final = msgspec.json.Decoder(AgentReport)
 
 
 def read_agent_state(data: bytes, origin: str) -> AgentState:
     """The state in an answer of /state."""
+    return _decode(_decoder, data, origin)
+
+
+def read_agent_report(data: bytes, origin: str) -> AgentReport:
+    """The same, for those who watch a node."""
+    return _decode(_report_decoder, data, origin)
+
+
+def _decode(decoder: "msgspec.json.Decoder[_S]", data: bytes, origin: str) -> _S:
     try:
-        return _decoder.decode(data)
+        return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
             f"the agent's answer cannot be read: {error}",
             file=origin,
-            hint="use the memqos that the agent is of",
+            hint="use the memqos version of the agent",
         ) from None

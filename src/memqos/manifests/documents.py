@@ -84,7 +84,7 @@ def read_documents(data: bytes, file: str) -> Iterator[Document | InputError]:
             yield InputError(f"{faults} faults: the rest of the file is not read", file=file)
             return
     if index < 0:
-        hint = "the file is empty, or holds only comments"
+        hint = "the file is empty, or has only comments"
         yield InputError("no document", file=file, hint=hint)
 
 
@@ -99,7 +99,7 @@ def find_document(data: bytes, file: str, *kinds: str) -> Document:
         first = first or found
     assert first is not None
     raise first.error(
-        f"the file holds a {first.kind or 'nameless kind'}, not a {kinds[0]}",
+        f"the file has a {first.kind or 'nameless kind'}, not a {kinds[0]}",
         ("kind",),
         f"give a file with a {kinds[0]}",
     )

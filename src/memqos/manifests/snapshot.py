@@ -148,7 +148,7 @@ def read_snapshot(data: bytes, file: str) -> Snapshot:
     if not is_snapshot(document.data):
         kind = f"a {document.kind}" if document.kind else "something else"
         raise document.error(
-            f"the file holds {kind}, not a snapshot of a node",
+            f"the file has {kind}, not a snapshot of a node",
             hint=f"a snapshot has {', '.join(sorted(_REQUIRED_KEYS))} and more",
         )
     try:
@@ -161,7 +161,7 @@ def check_form(snapshot: Snapshot, file: str) -> Snapshot:
     """The snapshot; refuses one of a newer form."""
     if isinstance(snapshot.version, int) and snapshot.version > FORM:
         raise InputError(
-            f"this snapshot has the form {snapshot.version}, and {FORM} is the newest known",
+            f"this snapshot has format {snapshot.version}, and this memqos supports up to {FORM}",
             file=file,
             field="version",
             hint=f"read it with memqos {snapshot.memqos or 'of a newer version'}",

@@ -44,7 +44,7 @@ _WORDINGS = {
         "unknown escape in double quotes", "double the backslash, or use single quotes"
     ),
     "mapping values are not allowed in this context": _Wording(
-        "a ':' is not expected here", "check the indentation, and quote text that holds ': '"
+        "a ':' is not expected here", "check the indentation, and quote text that contains ': '"
     ),
 }
 _IN_BRACKETS = ("while parsing a flow sequence", "while parsing a flow mapping")

@@ -80,7 +80,7 @@ def short_tag(tag: str) -> str:
 
 def _number(text: str) -> str | int | float:
     if text in _NOT_FINITE:
-        raise Meaningless(f"{text} is not a number that JSON can hold")
+        raise Meaningless(f"{text} is not a number that JSON can represent")
     # Underscores may part digits, but not in a number that starts with its point.
     plain = text if text[0] == "." else text.replace("_", "")
     integer = _integer(plain)

@@ -165,12 +165,12 @@ class _Reading:
             name = quote_excerpt(event.anchor)
             what = f"the alias {name} has no anchor before it in this document"
             if event.anchor in self.anchors:
-                what = f"the alias {name} stands inside what it stands for"
+                what = f"the alias {name} refers to itself"
             raise at_mark(what, event.start_mark, self.text)
         self.values += anchored.size - 1
         self.aliased += anchored.size
         if self.aliased > ALIASED_LIMIT:
-            what = f"aliases stand for more than {ALIASED_LIMIT:,} values"
+            what = f"aliases expand to more than {ALIASED_LIMIT:,} values"
             raise at_mark(what, event.start_mark, self.text)
         if len(stack) + anchored.height > DEPTH_LIMIT:
             raise self.text.too_deep(position_of(event.start_mark, self.text))

@@ -21,8 +21,8 @@ from memqos.numa.manager import Manager
 from memqos.numa.pod_sizes import (
     SizeTarget,
     is_unreadable_size,
+    pod_size_text,
     size_targets,
-    size_text,
     with_sizes,
 )
 from memqos.numa.topology_manager import (
@@ -315,5 +315,5 @@ def _pod_bytes(state: MemoryManagerState, uid: str) -> int:
 
 
 def _fitting_size(target: SizeTarget, size: int) -> FittingSize:
-    text = size_text(target.resource, size)
+    text = pod_size_text(target.resource, size)
     return FittingSize(target.container, target.resource, target.size, size, text)

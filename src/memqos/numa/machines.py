@@ -167,7 +167,7 @@ def _memory(document: Document, index: int, node: _Node) -> NumaMemory:
     except InputError as error:
         raise document.error(error.what, (*place, "memory"), error.hint) from None
     if memory.nano % NANOS or not 0 <= memory.value <= MAX_NODE_BYTES:
-        what = f"{node.memory} is no amount of memory"
+        what = f"{node.memory} is not an amount of memory"
         raise document.error(what, (*place, "memory"), "write it like 64Gi")
     sizes = {}
     for text, pages in (node.hugepages or {}).items():

@@ -60,7 +60,7 @@ def with_sizes(pod: Pod, sizes: Mapping[SizeTarget, int]) -> Pod:
         name: str | None, resources: ResourceRequirements | None
     ) -> ResourceRequirements | None:
         texts = {
-            target.resource: size_text(target.resource, size)
+            target.resource: pod_size_text(target.resource, size)
             for target, size in sizes.items()
             if target.container == name
         }
@@ -89,7 +89,7 @@ def with_sizes(pod: Pod, sizes: Mapping[SizeTarget, int]) -> Pod:
     )
 
 
-def size_text(resource: str, size: int) -> str:
+def pod_size_text(resource: str, size: int) -> str:
     """A spelling the kubelet reads as bytes: past a size binary units are no integers to it."""
     text = format_amount(resource, size * 1000)
     return text if as_int64(text) is not None else str(size)

@@ -39,9 +39,9 @@ _REFUSALS: Final = {
     "policy_not_on_platform": "this policy is not for this system: Static is for Linux, "
     "BestEffort for Windows",
     "gate_off": "BestEffort needs the feature gate WindowsCPUAndMemoryAffinity",
-    "no_system_reserved_memory": "nothing is reserved: Static wants some reservedMemory",
-    "state_policy_mismatch": "the state was written under another policy",
-    "empty_machine_state_with_assignments": "the state has holders, but no NUMA nodes",
+    "no_system_reserved_memory": "nothing is reserved, but policy Static requires reservedMemory",
+    "state_policy_mismatch": "the state was written by another policy",
+    "empty_machine_state_with_assignments": "the state has assignments, but no NUMA nodes",
 }
 _HINTS: Final = {
     "too_many_numa_nodes": f"raise it with --option {MAX_NODES_OPTION}=N",
@@ -106,7 +106,7 @@ def difference_sentence(difference: MachineStateDifference) -> str:
     """One value that differs."""
     node, stored, found = difference.node, difference.stored, difference.found
     if difference.field == "node":
-        owner = "the state knows node" if found is None else "the machine has node"
+        owner = "the state has node" if found is None else "the machine has node"
         return f"{owner} {node}, " + ("the machine does not" if found is None else "the state not")
     if difference.field == "cells":
         assert isinstance(stored, tuple)
@@ -131,7 +131,7 @@ def no_room_sentence(unplaced: UnplacedBlock) -> str:
     block = unplaced.block
     who = f"container {unplaced.container} of " if unplaced.container is not None else ""
     return (
-        f"{who}pod {unplaced.uid} holds {exact_bytes(block.size)} of {block.type} more than "
+        f"{who}pod {unplaced.uid} is assigned {exact_bytes(block.size)} of {block.type} more than "
         f"{describe_nodes(block.nodes)} can give"
     )
 
@@ -139,12 +139,14 @@ def no_room_sentence(unplaced: UnplacedBlock) -> str:
 _CAUSE_WORDS: Final[Mapping[AllocationCause, str]] = {
     "not_an_integer": "a size is written so that the kubelet cannot read it as whole bytes",
     "no_room": "no nodes have enough {resource}",
-    "no_preferred_room": "{nodes} would do, but fewer nodes would on an empty machine",
-    "no_wider_room": "{nodes} lack {resource}, and no nodes added to them help",
-    "no_preferred_wider_room": "it would take {nodes}, but fewer nodes would do on an empty "
-    "machine",
-    "bound_otherwise": "{nodes} cannot be used together: some are in use alone, or with others",
-    "empty_pool": "containers with {resource} of their own leave nothing of the pod's for the rest",
+    "no_preferred_room": "{nodes} have enough, but on an empty machine fewer nodes would",
+    "no_wider_room": "{nodes} lack {resource}, and adding other nodes does not help",
+    "no_preferred_wider_room": "it needs {nodes}, but on an empty machine fewer nodes would be "
+    "enough",
+    "bound_otherwise": "{nodes} cannot be used together: some are in use alone, or in another "
+    "group",
+    "empty_pool": "containers with exclusive {resource} leave nothing of the pod's for the other "
+    "containers",
 }
 
 
@@ -159,7 +161,7 @@ def refusal_sentences(refused: RefusedPod, state: MemoryManagerState) -> Iterato
         yield from _obstruction_lines(refused.obstruction)
     elif refused.cause is not None:
         if refused.cause != "no_room" and _found_nothing(refused):
-            yield "no nodes have room for it as they are used now"
+            yield "no nodes have enough free memory now"
         yield _CAUSE_WORDS[refused.cause].format(
             resource=refused.resource or "memory",
             nodes="any nodes" if refused.nodes is None else describe_nodes(refused.nodes),
@@ -185,18 +187,20 @@ def _obstruction_lines(obstruction: Obstruction) -> Iterator[str]:
 
 def _obstacle_words(obstruction: Obstruction, line: ResourceHints) -> str:
     if obstruction.obstacle == "nowhere" and line.provider == MEMORY_MANAGER:
-        return f"no nodes would do, as {_CAUSE_WORDS['empty_pool'].format(resource=line.resource)}"
+        return (
+            f"no nodes are enough, as {_CAUSE_WORDS['empty_pool'].format(resource=line.resource)}"
+        )
     if not isinstance(line.hints, HintSet):
-        return "no nodes would do"
+        return "no nodes are enough"
     narrowest = line.hints.narrowest()
     assert narrowest is not None
     best = describe_nodes(nodes_of(narrowest))
     if obstruction.obstacle == "more_than_one_node":
-        return f"it takes {line.hints.minimum} nodes, such as {best}; the policy allows one"
+        return f"it needs {line.hints.minimum} nodes, such as {best}; the policy allows one"
     size = line.hints.minimum
     return (
-        f"the fewest nodes with room are {best}; on an empty machine "
-        f"{pluralize(size, 'node')} would do, and the policy asks for no more"
+        f"the smallest set of nodes with enough memory is {best}; on an empty machine "
+        f"{pluralize(size, 'node')} would be enough, and the policy allows no more"
     )
 
 
@@ -211,8 +215,8 @@ def _room_words(room: LargestFit) -> str:
     if room.on_several:
         parts.append(f"{format_bytes(room.on_several)} on {describe_nodes(room.several)} together")
     if not parts:
-        return f"room for {room.resource}: none where the other sizes have room"
-    return f"room for {room.resource}: at most {', or '.join(parts)}"
+        return f"free {room.resource}: none on nodes where the other sizes fit"
+    return f"free {room.resource}: at most {', or '.join(parts)}"
 
 
 def _amounts(sizes: MemorySizes) -> str:

@@ -177,11 +177,11 @@ UNALIGNED_REMEDY: Final = (
 # Released kubelets admit the pod instead (topologymanager/scope_container.go).
 SCOPE_NOTICE: Final = (
     "its pod-level resources are not aligned to NUMA nodes: topologyManagerScope is container, or "
-    "topologyManagerPolicy none (KEP-2837 asks for an error, the kubelet admits the pod)"
+    "topologyManagerPolicy none (KEP-2837 specifies an error, the kubelet admits the pod)"
 )
 SCOPE_REMEDY: Final = (
-    "set topologyManagerScope: pod with a topologyManagerPolicy such as single-numa-node, or give "
-    "each container cpu and memory of its own, requests equal to limits"
+    "set topologyManagerScope: pod with a topologyManagerPolicy such as single-numa-node, or set "
+    "cpu and memory of each container, requests equal to limits"
 )
 
 

@@ -40,11 +40,11 @@ _WITHIN: Final = ("memory.", "cpuset.")
 _LARGEST: Final = 1 << 63  # above any amount that the kernel shows
 
 NOT_PLANNED: Final = Rule(
-    "default/not-planned", "Kubernetes sets nothing here, so the kernel's default holds", "kernel"
+    "default/not-planned", "Kubernetes sets nothing here, so the kernel's default applies", "kernel"
 )
 SANDBOX_RULE: Final = Rule(
     "default/sandbox",
-    "the pause container, or one no pod names: nothing is set on it",
+    "the pause container, or one that is in no pod's status: nothing is set on it",
     "kubelet",
 )
 

@@ -28,19 +28,19 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
 
 LIMIT: Final = Rule(
     "max/limit",
-    "killed past its limit",
+    "OOM-killed above its limit",
     "kubelet",
     lambda limit: (f"limit = {format_exact_bytes(limit)}",),
 )
 POD_LIMIT: Final = Rule(
     "max/pod-limit",
-    "without a limit of its own the pod-level limit holds",
+    "without a limit of its own the pod-level limit applies",
     "KEP-2837",
     lambda limit: (f"pod-level limit = {format_exact_bytes(limit)}",),
 )
 NO_LIMIT: Final = Rule("max/none", "there is no limit", "kubelet")
 KILL_TOGETHER: Final = Rule(
-    "oom-group/together", "all processes of the container die together", "kubelet 1.28"
+    "oom-group/together", "an OOM kill ends all processes of the container together", "kubelet 1.28"
 )
 KILL_ONE: Final = Rule("oom-group/single", "not set: singleProcessOOMKill is on", "kubelet 1.32")
 BEFORE_OOM_GROUP: Final = Rule("oom-group/none", "not set before 1.28", "kubelet 1.28")
@@ -49,10 +49,12 @@ _KILL_TOGETHER: Final = Setting(1, KILL_TOGETHER)
 _KILL_ONE: Final = Setting(None, KILL_ONE)
 _BEFORE_OOM_GROUP: Final = Setting(None, BEFORE_OOM_GROUP)
 SCORE_CLASS: Final = Rule(
-    "oom/class", "decided by the class of the pod alone", "kubelet", lambda why: (why,)
+    "oom/class", "determined by the QoS class of the pod", "kubelet", lambda why: (why,)
 )
 SCORE_NEEDS_NODE: Final = Rule(
-    "oom/needs-node", "the requested share of the node's memory, which is not known", "kubelet"
+    "oom/needs-node",
+    "depends on the requested share of the node's memory, which is unknown",
+    "kubelet",
 )
 
 
@@ -64,12 +66,13 @@ def _score_steps(score: Score, capacity: int) -> tuple[str, ...]:
     if score.smallest_regular is not None and score.smallest_regular > counted:
         counted = score.smallest_regular
         steps.append(
-            f"a sidecar counts as the smallest regular container: {format_exact_bytes(counted)}"
+            f"a sidecar counts as much as the smallest regular container: "
+            f"{format_exact_bytes(counted)}"
         )
     if score.share:
         counted += score.share
         steps.append(
-            f"share of what the pod-level request leaves over = {format_exact_bytes(score.share)}"
+            f"share of the rest of the pod-level request = {format_exact_bytes(score.share)}"
         )
     steps.append(f"1000 − 1000 × {counted:,} / {capacity:,}, between {LOWEST_BURSTABLE} and 999")
     return tuple(steps)
@@ -77,7 +80,7 @@ def _score_steps(score: Score, capacity: int) -> tuple[str, ...]:
 
 SCORE: Final = Rule(
     "oom/burstable",
-    "Burstable: the more of the node is requested, the later it is killed",
+    "Burstable: the larger its share of the node's memory, the later it is killed",
     "KEP-2837",
     _score_steps,
     differs="KEP-2837 has 1000 for a container that requests nothing; kubelet 1.22–1.38 has 999, "

@@ -19,18 +19,18 @@ def _shares_steps(milli: int, taken_from: str) -> tuple[str, ...]:
 
 
 SHARES: Final = Rule(
-    "cpu/shares", "weight against the siblings, by what is requested", "kubelet", _shares_steps
+    "cpu/shares", "weight relative to siblings, by the cpu request", "kubelet", _shares_steps
 )
-LEAST: Final = Rule("cpu/least", "BestEffort: the least weight there is", "kubelet")
+LEAST: Final = Rule("cpu/least", "BestEffort: the smallest weight", "kubelet")
 QUOTA: Final = Rule(
     "cpu/quota",
-    "cpu time in each period, by the limit",
+    "cpu time in each period, by the cpu limit",
     "kubelet",
     lambda milli, period: (f"limit = {milli}m, period = {period} µs",),
 )
 SLICE_QUOTA: Final = Rule(
     "cpu/slice-quota",
-    "cpu time of a pod's slice, by the limit and rounded up to 10 ms a second",
+    "cpu time of the pod's slice, by the cpu limit, rounded up to 10 ms per second",
     "kubelet, systemd driver",
     lambda allowed, period, milli: (
         f"limit = {milli}m, period = {period} µs: {allowed} µs",

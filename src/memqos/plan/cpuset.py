@@ -50,7 +50,7 @@ ASSIGNED: Final[dict[Chosen, Rule]] = {
     "memqos": ASSIGNED_BY_MEMQOS,
 }
 UNASSIGNED: Final = Rule(
-    "numa/unassigned", "the container has no NUMA memory of its own: any node will do", "KEP-1769"
+    "numa/unassigned", "the container has no exclusive NUMA memory: any node is allowed", "KEP-1769"
 )
 
 

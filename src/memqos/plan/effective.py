@@ -106,17 +106,18 @@ def because(
         return _because_taken(share, share.taken_by, knob, claims, protections)
     if share.unclaimed:
         return (
-            f"{parent} holds more memory.{knob} than its children claim, and memory_recursiveprot "
-            f"spreads it by usage: {share.unclaimed} bytes are protected here without a claim"
+            f"{parent} has more memory.{knob} than its children, and memory_recursiveprot "
+            f"distributes the rest by usage: {share.unclaimed} bytes are protected here without "
+            f"a memory.{knob} of its own"
         )
     if claim == 0:
         return f"{path} claims no memory.{knob}"
     if parent not in protections:
         return (
             f"{path} is directly below the reclaim target, so its memory.{knob} of "
-            f"{_describe(claim)} counts as it stands"
+            f"{_describe(claim)} is effective in full"
         )
-    return f"every ancestor of {path} holds enough for its memory.{knob} of {_describe(claim)}"
+    return f"every ancestor of {path} has enough for its memory.{knob} of {_describe(claim)}"
 
 
 def _because_taken(
@@ -130,8 +131,8 @@ def _because_taken(
     if claim == 0 and _share(protections[taker], knob).effective == 0:
         return f"{taker} claims no memory.{knob}, so nothing below it is protected"
     return (
-        f"{taker} claims {_describe(claim)} of memory.{knob}, less than is claimed below it, "
-        f"so {share.lost} bytes of this claim are lost"
+        f"{taker} claims {_describe(claim)} of memory.{knob}, less than its children together, "
+        f"so {share.lost} bytes of this protection are lost"
     )
 
 

@@ -9,7 +9,7 @@ from memqos.kube.quantity import MAX_INT64, wrap_int64
 from memqos.kube.resources import CPU, Amounts, memory_in
 from memqos.plan import cpu
 from memqos.plan.memory import MEMORY_QOS_KEP, OFF
-from memqos.plan.names import names_of
+from memqos.plan.names import CgroupNames, names_of
 from memqos.plan.pod import PodPlan
 from memqos.plan.setting import FileSettings, Rule, Setting
 from memqos.release import Since
@@ -18,6 +18,7 @@ from memqos.units import format_exact_bytes
 
 if TYPE_CHECKING:
     from memqos.settings.resolver import NodeSettings
+    from memqos.settings.settings import RunningKubelet
 
 Phase = Literal["start", "steady"]
 """Just after the kubelet has started, or once it has counted the pods."""
@@ -56,7 +57,7 @@ def _burstable_steps(guaranteed: int, burstable: int) -> tuple[str, ...]:
 
 ALL_MIN: Final = Rule(
     "level/min-all",
-    "a child is protected only as far as its parent is: all requests together",
+    "a child is protected only as far as its parent: the sum of all requests",
     f"{MEMORY_QOS_KEP}, node",
     _sum_steps,
     differs=f"{MEMORY_QOS_KEP} sets it where enforceNodeAllocatable has pods; kubelet 1.22–1.38 "
@@ -64,7 +65,7 @@ ALL_MIN: Final = Rule(
 )
 BURSTABLE_MIN: Final = Rule(
     "level/min-burstable",
-    "a child is protected only as far as its parent is: the requests of Burstable pods",
+    "a child is protected only as far as its parent: the requests of Burstable pods",
     f"{MEMORY_QOS_KEP}, QoS",
     _burstable_steps,
 )
@@ -76,23 +77,25 @@ BURSTABLE_LOW: Final = Rule(
 )
 LEVEL_OVERFLOW: Final = Rule(
     "level/overflow",
-    "not set: the requests add up to more than an int64 holds, and the kubelet makes another "
-    "number of them, which may be negative",
+    "not set: the sum of requests overflows an int64 in the kubelet, which then computes with "
+    "another, possibly negative, number",
     "kubelet, getQoSMemoryRequests()",
     lambda amount: (
-        f"requests = {amount:,} bytes, the most is {MAX_INT64:,}",
+        f"requests = {amount:,} bytes, the maximum is {MAX_INT64:,}",
         f"the kubelet's sum is {wrap_int64(amount):,}",
     ),
 )
 LEVEL_RESET: Final = Rule(
     "level/reset",
-    "nothing is reserved on this node, so protection is taken back to 0",
+    "no memory is reserved on this node, so protection is reset to 0",
     "kubelet 1.36",
     resets=True,
 )
 NOTHING_REQUESTED: Final = Rule("level/nothing", "not set: nothing is requested", MEMORY_QOS_KEP)
 NOT_COUNTED: Final = Rule(
-    "level/not-counted", "not set yet: the kubelet has just started and not counted pods", "kubelet"
+    "level/not-counted",
+    "not set yet: the kubelet has just started and has not counted pods",
+    "kubelet",
 )
 NO_LEVEL_LOW: Final = Rule("level/low-unused", "not set by this release", "kubelet")
 CPU_SUM: Final = Rule(
@@ -234,7 +237,20 @@ def kubelet_levels(
     kubelet, settings = node_settings.kubelet, node_settings.kubelet_settings
     if kubelet is None or settings is None or not kubelet.writes_levels:
         return {}
-    levels, names = plan_levels(class_demand(plans), settings), names_of(node_settings.config)
+    levels = plan_levels(class_demand(plans), settings)
+    return _protection_files(levels, names_of(node_settings.config))
+
+
+def files_kept_by(kubelet: "RunningKubelet", names: CgroupNames) -> frozenset[CgroupFilePath]:
+    """The files above pods that a kubelet writes once a minute where it runs pods of each class."""
+    if not kubelet.writes_levels:
+        return frozenset()
+    settings = Settings(kubelet.release, kubelet.factor, kubelet.policy)
+    return frozenset(_protection_files(plan_levels(ClassDemand(1, 1, 1), settings), names))
+
+
+def _protection_files(levels: Levels, names: CgroupNames) -> dict[CgroupFilePath, Setting]:
+    """What of a kubelet's levels it writes to the files of protection."""
     return {
         (path, file): setting
         for path, of_level in (

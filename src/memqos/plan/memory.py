@@ -42,13 +42,13 @@ _TIERED_DIFFERS: Final = (
 )
 REQUEST_IS_MIN: Final = Rule(
     "min/request",
-    "what is requested is never reclaimed",
+    "the memory request is never reclaimed",
     f"{MEMORY_QOS_KEP}, Alpha v1.22",
     _of_request,
 )
 HARD: Final = Rule(
     "min/hard",
-    "HardReservation: what is requested is never reclaimed",
+    "HardReservation: the memory request is never reclaimed",
     f"{MEMORY_QOS_KEP}, memoryReservationPolicy",
     _of_request,
     differs=f"{MEMORY_QOS_KEP} has HardReservation as a value of memoryReservationPolicy; kubelet "
@@ -69,24 +69,26 @@ TIERED_LOW: Final = Rule(
     differs=_TIERED_DIFFERS,
 )
 NO_REQUEST: Final = Rule(
-    "protection/no-request", "nothing is requested, so nothing is protected", f"{MEMORY_QOS_KEP}"
+    "protection/no-request", "no memory is requested, so none is protected", f"{MEMORY_QOS_KEP}"
 )
 NOT_RESERVED: Final = Rule(
     "protection/reset",
-    "nothing is reserved here, so protection is taken back to 0",
+    "no memory is reserved here, so protection is reset to 0",
     "kubelet 1.36, memoryReservationPolicy",
     lambda policy, request: (f"policy = {policy}", f"request = {format_exact_bytes(request)}"),
     resets=True,
 )
 OTHER_TIER: Final = Rule(
-    "protection/other-tier", "the request is protected by the other file", "kubelet 1.36"
+    "protection/other-tier",
+    "the request is protected by the other file (memory.min or memory.low)",
+    "kubelet 1.36",
 )
 NO_LOW: Final = Rule(
-    "low/unused", "this release protects with memory.min alone", f"{MEMORY_QOS_KEP}"
+    "low/unused", "this release protects with memory.min only", f"{MEMORY_QOS_KEP}"
 )
 GATE_OFF: Final = Rule(
     "gate-off",
-    "MemoryQoS is off, and the kubelet writes nothing here then",
+    "MemoryQoS is off, so the kubelet writes nothing here",
     "kubelet 1.22–1.38",
     differs=f"{MEMORY_QOS_KEP} says that memory.min and memory.high are reset when the gate is "
     "turned off; kubelet 1.22–1.36 resets nothing, and 1.37 memory.high of containers and the "
@@ -131,15 +133,15 @@ CONTAINER_PROTECTION: Final = Since({22: _min_is_request, 36: _by_policy})
 
 AT_POD: Final = Rule(
     "protection/at-pod",
-    "claimed by the pod alone: others are held off its containers as well, and at its own limit "
-    "it can reclaim their page cache",
+    "set on the pod only: it protects the containers from other pods, and at the pod's own limit "
+    "their page cache can be reclaimed",
     "memqos, placement: pods",
-    lambda claim: (f"claim of the container = {format_exact_bytes(claim)}, held by its pod",),
+    lambda claim: (f"protection of the container = {format_exact_bytes(claim)}, set on its pod",),
     resets=True,
 )
 BELOW_LIMIT: Final = Rule(
     "min/below-limit",
-    "a little less than the limit, so that at the limit there is page cache to reclaim",
+    "slightly below the limit, so that page cache can be reclaimed at the limit",
     "memqos, placement: margin",
     lambda request, margin: (
         f"request = limit = {format_exact_bytes(request)}",
@@ -176,7 +178,7 @@ def _pod_by_policy(resources: MemoryResources, settings: Settings) -> ContainerP
 
 
 NOT_RESERVED_POD: Final = Rule(
-    "protection/none", "policy None: pod cgroups are left alone", "kubelet 1.36"
+    "protection/none", "policy None: pod cgroups are not changed", "kubelet 1.36"
 )
 _NOT_RESERVED_POD: Final = Setting(None, NOT_RESERVED_POD)
 # ResourceConfigForPod(), kubelet cm/helpers_linux.go: since 1.36 the policy decides.
@@ -228,7 +230,7 @@ ABOVE_NOTHING: Final = Rule(
 )
 HIGH_UNDER_REQUEST: Final = Rule(
     "high/not-above-request",
-    "not set: it would not lie above the request",
+    "not set: it would not be above the request",
     MEMORY_QOS_KEP,
     lambda high, request: (f"{format_exact_bytes(high)} ≤ request {format_exact_bytes(request)}",),
 )
@@ -252,21 +254,21 @@ NO_FACTOR: Final = Rule(
 )
 POD_LIMIT_INSTEAD: Final = Rule(
     "high/pod-limit",
-    "not set: the container has no limit of its own and the pod-level limit governs",
+    "not set: the container has no limit of its own and the pod-level limit applies",
     "kubelet 1.37, KEP-2837",
 )
 NO_BASE: Final = Rule(
-    "high/no-base", "not set: there is no limit and nothing allocatable", MEMORY_QOS_KEP
+    "high/no-base", "not set: there is no limit, and allocatable memory is 0", MEMORY_QOS_KEP
 )
 BASE_NEEDS_NODE: Final = Rule(
     "high/needs-node",
-    "there is no limit, so it depends on the node's allocatable memory",
+    "without a limit it depends on the node's allocatable memory",
     MEMORY_QOS_KEP,
     lambda request: (f"request = {format_exact_bytes(request)}", "allocatable = unknown"),
 )
 HIGH_RESET: Final = Rule(
     "high/reset",
-    "MemoryQoS is off: throttling is taken back",
+    "MemoryQoS is off: memory.high is reset to max",
     f"kubelet 1.37, {MEMORY_QOS_KEP}",
     resets=True,
 )

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec import Struct
 
 from memqos.errors import InputError
+from memqos.kube.pod import QosClass
 
 if TYPE_CHECKING:
     from memqos.kube.kubelet import KubeletConfiguration
 
 Driver = Literal["cgroupfs", "systemd"]
-QosClass = Literal["Guaranteed", "Burstable", "BestEffort"]
 RuntimeName = Literal["containerd", "cri-o"]
 
 _MOST_NESTED_FIRST: tuple[QosClass, ...] = ("Burstable", "BestEffort", "Guaranteed")
@@ -93,7 +93,7 @@ class CgroupNames(Struct, frozen=True):
         if not _CONTAINER_ID.fullmatch(container_id):
             raise InputError(
                 f"container ID {container_id[:80]!r} cannot name a cgroup",
-                hint="an ID is made of letters and digits; leave out what stands before `://`",
+                hint="an ID has only letters and digits; remove the part before `://`",
             )
         prefix, suffix = _CONTAINER_FORMS[self.driver][runtime]
         return _child(pod, f"{prefix}{container_id}{suffix}")
@@ -106,7 +106,7 @@ class CgroupNames(Struct, frozen=True):
         parts = _parts(name, field=None)
         if not parts:
             raise InputError(
-                f"reserved cgroup {name!r} names no cgroup",
+                f"reserved cgroup {name!r} is not a cgroup",
                 hint="give an absolute name such as /podruntime, or /podruntime.slice for systemd",
             )
         if self.driver == "cgroupfs":
@@ -168,7 +168,7 @@ def check_uid(uid: str) -> None:
     if not _POD_UID.fullmatch(uid):
         raise InputError(
             f"pod UID {uid[:80]!r} cannot name a cgroup",
-            hint='a UID is made of letters, digits and "-": correct it where it was written',
+            hint='a UID has only letters, digits and "-": correct metadata.uid of the pod',
         )
 
 
@@ -277,7 +277,7 @@ def _parts(path: str, *, field: str | None) -> list[str]:
         raise InputError(
             f"cgroup {path[:80]!r} is not a plain absolute path",
             field=field,
-            hint='leave out ".", ".." and control characters',
+            hint='remove ".", ".." and control characters',
         )
     return parts
 
@@ -291,7 +291,7 @@ def _plain_path(parts: list[str]) -> str:
 def _slice_path(stem: list[str]) -> str:
     if "" in stem:
         raise InputError(
-            f"{'-'.join(stem)}{_SLICE} is not a slice systemd knows",
+            f"{'-'.join(stem)}{_SLICE} is not a valid systemd slice",
             hint='"-" separates a slice from its parent: it cannot come first, last or twice',
         )
     names = ["-".join(stem[: depth + 1]) + _SLICE for depth in range(len(stem))]
@@ -307,5 +307,5 @@ def _check_length(name: str) -> None:
     if len(name.encode(errors="surrogatepass")) > _LONGEST_NAME:
         raise InputError(
             f"cgroup name {name[:80]!r}… is longer than {_LONGEST_NAME} bytes",
-            hint="the kernel has no room for it: shorten the name it was made from",
+            hint="the kernel does not allow that: shorten the name it comes from",
         )

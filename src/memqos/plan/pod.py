@@ -43,19 +43,19 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
 
 POD_SUM: Final = Rule(
     "max/pod",
-    "all containers together are killed past the limit of the pod, overhead included",
+    "limit of the pod: its containers together, overhead included, are OOM-killed above it",
     "KEP-753, KEP-2837",
     lambda limit: (f"pod limit = {format_exact_bytes(limit)}",),
 )
 OVERFLOW: Final = Rule(
     "max/overflow",
-    "not set: the limit is larger than the kubelet can hold",
+    "not set: the limit is larger than the kubelet can represent",
     "kubelet, Quantity.Value()",
     lambda: (f"limit > {format_exact_bytes(MAX_INT64)}",),
 )
 NOT_ALL_MEMORY_LIMITED: Final = Rule(
     "max/not-all-limited",
-    "not set: a container has no limit, so the pod as a whole has none",
+    "not set: a container has no limit, so the pod has none",
     "kubelet",
 )
 BEST_EFFORT_MAX: Final = Rule(
@@ -113,6 +113,8 @@ def _pod_values(
             if qos == "Guaranteed" or level_limits.get(CPU) or _LIMITED.at(minor)(shape, CPU)
             else Setting(None, cpu.NOT_ALL_CPU_LIMITED)
         )
+        if settings.driver == "systemd":
+            quota = cpu.slice_quota(quota)
     values = {
         "memory.min": minimum,
         "memory.low": low,

@@ -18,17 +18,17 @@ NEVER_THROTTLED: Final = Rule(
     "memqos",
 )
 OPTED_OUT: Final = Rule(
-    "memqos/opted-out", "the pod's annotation asks for nothing to be reserved", "memqos"
+    "memqos/opted-out", "the pod's annotation turns its reservation off", "memqos"
 )
 SUM_OF_RESERVATIONS: Final = Rule(
     "memqos/sum",
-    "a cgroup is protected only as far as those above it are: the sum of what is claimed below",
+    "a cgroup is protected only as far as its ancestors: the sum over its children",
     "memqos",
-    lambda amount, pods: (f"claimed by {pods} pods together = {format_exact_bytes(amount)}",),
+    lambda amount, pods: (f"sum over {pods} pods = {format_exact_bytes(amount)}",),
 )
 MIN_NOT_RESERVED: Final = Rule(
     "memqos/left-out",
-    "not reserved: with it the sum of memory.min would pass its share of the node's memory",
+    "not reserved: the sum of memory.min would exceed minShare of the node's memory",
     "memqos, minShare",
     lambda claim, limit: (
         f"claim = {format_exact_bytes(claim)}",
@@ -47,8 +47,8 @@ def _explain_step(planned: int, step: int, steps: int, maximum: int | None) -> t
 
 HIGH_WIDENED: Final = Rule(
     "high/guard",
-    "memory.high is widened step by step where a container cannot progress, and narrowed when that "
-    "has passed",
+    "memory.high is raised in steps while a container makes no progress, and lowered again "
+    "afterwards",
     "memqos guard",
     _explain_step,
 )
@@ -62,10 +62,10 @@ HIGH_EXCLUDED: Final = Rule(
         f"{format_exact_bytes(current)} in use, swap 0",
     ),
 )
-RESTORE_RULE: Final = Rule("rollback/prior", "what was there before memqos wrote", "journal")
+RESTORE_RULE: Final = Rule("rollback/prior", "the value from before memqos wrote it", "journal")
 EVICTION_RANK: Final = Rule(
     "eviction/rank",
-    "pods that use more than they request go first, then those of lower priority",
+    "pods above their memory request are evicted first, then those of lower priority",
     "kubelet",
     differs="the page on QoS classes says that only pods above their request are candidates, "
     "BestEffort before Burstable before Guaranteed; kubelet 1.22–1.38 ranks all pods, evicts those "
@@ -73,7 +73,7 @@ EVICTION_RANK: Final = Rule(
 )
 OOM_NODE: Final = Rule(
     "oom/node",
-    "the process that counts most is killed: memory in use, and oom_score_adj thousandths of "
+    "the process with the highest score is killed: its memory, plus oom_score_adj thousandths of "
     "the node's memory",
     "kernel, mm/oom_kill.c",
 )

@@ -8,9 +8,10 @@ from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.resources_in_use import with_resources_in_use
-from memqos.kube.shape import Shape, shape_key, shape_of
+from memqos.kube.shape import Shape, shape_key, shape_of, with_shape
 from memqos.kube.validation import FieldError, claim_errors, container_errors, shape_errors
 from memqos.plan.pod import PodPlan, plan_pod
+from memqos.release import Release
 from memqos.settings.settings import Settings
 
 REMEMBERED: Final = 100_000
@@ -28,8 +29,10 @@ class Semantics(msgspec.Struct, frozen=True, gc=False):
 class Planner:
     """Semantics of pods under fixed settings; pods of one shape are computed once."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, server: Release | None = None) -> None:
+        """`server` is the API server's release, where it is not the kubelet's."""
         self.settings = settings
+        self.server = server or settings.release
         self._by_shape: dict[bytes, Semantics] = {}
 
     def semantics(self, pod: Pod) -> Semantics:
@@ -41,8 +44,8 @@ class Planner:
         if found is None:
             if len(self._by_shape) >= REMEMBERED:
                 self._by_shape.clear()
-            found = self._by_shape[key] = semantics_of_shape(pod, self.settings)
-        errors = (*container_errors(pod), *claim_errors(pod, self.settings.release))
+            found = self._by_shape[key] = semantics_of_shape(pod, self.settings, self.server)
+        errors = (*container_errors(pod), *claim_errors(pod, self.server))
         if not errors:
             return found
         return Semantics(found.shape, errors + found.errors, None)
@@ -64,11 +67,18 @@ def semantics_of_stored(pod: Pod, settings: Settings) -> Semantics:
     return Semantics(shape, (), plan_pod(shape, settings, qos_class(shape, settings.release)))
 
 
-def semantics_of_shape(pod: Pod, settings: Settings) -> Semantics:
-    """The same, as far as it depends on the pod's shape alone."""
-    shape = apply_defaults(pod, settings.release)
-    errors = shape_errors(shape, settings.release)
+def semantics_of_shape(pod: Pod, settings: Settings, server: Release | None = None) -> Semantics:
+    """The same, as far as it depends on the pod's shape alone.
+
+    An API server of another release defaults, validates and classifies it: the kubelet sees what
+    that has stored.
+    """
+    server = server or settings.release
+    shape = apply_defaults(pod, server)
+    errors = shape_errors(shape, server)
     if errors:
         return Semantics(shape, tuple(errors), None)
-    plan = plan_pod(shape, settings, qos_class(shape, settings.release))
-    return Semantics(shape, (), plan)
+    qos, stored = qos_class(shape, server), shape
+    if server != settings.release:
+        stored = shape_of(with_shape(pod, shape), settings.release)
+    return Semantics(shape, (), plan_pod(stored, settings, qos))

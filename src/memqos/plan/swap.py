@@ -27,12 +27,12 @@ NO_SWAP: Final = Rule(
     "swap/none", "no swap: the kubelet's swapBehavior is not LimitedSwap", f"{_KEP}, NoSwap"
 )
 UNLIMITED_SWAP: Final = Rule(
-    "swap/unlimited", "UnlimitedSwap: as much as the node has", f"{_KEP}, until 1.29"
+    "swap/unlimited", "UnlimitedSwap: all swap of the node", f"{_KEP}, until 1.29"
 )
 SWAP_CRITICAL: Final = Rule("swap/critical", "no swap: the pod is critical", f"{_KEP}, 1.31")
 SWAP_CLASS: Final = Rule(
     "swap/class",
-    "no swap: only Burstable pods get some",
+    "no swap: only Burstable pods get swap",
     _KEP,
     lambda qos: (f"class = {qos}",),
 )
@@ -43,11 +43,11 @@ SWAP_REQUEST_IS_LIMIT: Final = Rule(
     "swap/request-is-limit", "no swap: request = limit, so the container opts out", _KEP
 )
 SWAP_NEEDS_NODE: Final = Rule(
-    "swap/needs-node", "LimitedSwap: a share of the node's swap, which is not known", _KEP
+    "swap/needs-node", "LimitedSwap: a share of the node's swap, which is unknown", _KEP
 )
 SWAP_ABOVE_CAPACITY: Final = Rule(
     "swap/above-capacity",
-    "no swap: more is requested than the node has",
+    "no swap: the request exceeds the node's memory",
     _KEP,
     lambda request, memory, swap: (
         f"request = {format_exact_bytes(request)}, capacity = {format_exact_bytes(memory)}",
@@ -55,7 +55,7 @@ SWAP_ABOVE_CAPACITY: Final = Rule(
 )
 SWAP_SHARE: Final = Rule(
     "swap/share",
-    "LimitedSwap: as large a share of the node's swap as of its memory is requested",
+    "LimitedSwap: the node's swap × the requested share of the node's memory",
     f"{_KEP}, LimitedSwap",
     lambda request, memory, swap: (
         f"request = {format_exact_bytes(request)}, memory = {format_exact_bytes(memory)}, "

@@ -28,13 +28,15 @@ from memqos.settings.settings import Settings
 from memqos.units import format_exact_bytes
 
 Level = Literal["reserved", "kubepods", "qos", "pod", "container"]
+ABOVE_PODS: Final = ("kubepods", "qos")
+"""The levels whose protection a kubelet keeps, if any."""
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 _RUNTIMES: Final[dict[str, RuntimeName]] = {"containerd": "containerd", "cri-o": "cri-o"}
 
 RESERVED_MIN: Final = Rule(
     "reserved/min",
-    "what is reserved for the system is never reclaimed, whatever the policy",
+    "memory reserved for the system is never reclaimed, whatever the policy",
     f"{MEMORY_QOS_KEP}, node",
     lambda amount: (f"reservation = {format_exact_bytes(amount)}",),
 )
@@ -46,7 +48,7 @@ RESERVED_MAX: Final = Rule(
 )
 ALLOCATABLE_MAX: Final = Rule(
     "node/allocatable",
-    "all pods together may use what is not reserved",
+    "limit of all pods together: the memory not reserved for the system",
     "kubelet, enforceNodeAllocatable",
     lambda amount: (
         f"allocatable, eviction thresholds not subtracted = {format_exact_bytes(amount)}",
@@ -91,12 +93,12 @@ def plan_node(
     """The tree of a node that runs these pods."""
     if not config.cgroups_per_qos:
         raise InputError(
-            "without cgroupsPerQOS the kubelet keeps no cgroups for pods",
+            "without cgroupsPerQOS the kubelet creates no QoS cgroups",
             field="cgroupsPerQOS",
-            hint="memqos needs it on, which is the kubelet's default",
+            hint="turn it on, which is the kubelet's default",
         )
     names = names_of(config)
-    planner = Planner(settings)
+    planner = Planner(msgspec.structs.replace(settings, driver=names.driver))
     unresolved: list[Unresolved] = []
     running: list[Pod] = []
     plans: list[PodPlan] = []
@@ -198,17 +200,14 @@ def pod_cgroups(pod: Pod, plan: PodPlan, names: CgroupNames) -> Iterator[Cgroup 
     except InputError as error:
         yield Unresolved(key, None, error.what)
         return
-    own_settings = by_file(plan.settings)
-    if names.driver == "systemd" and "cpu.max" in own_settings:
-        own_settings["cpu.max"] = cpu.slice_quota(own_settings["cpu.max"])
-    yield Cgroup(path, "pod", own_settings, key, uid=uid)
+    yield Cgroup(path, "pod", by_file(plan.settings), key, uid=uid)
     ids = container_ids(pod)
     for container, planned in zip(containers_of(pod), plan.containers, strict=True):
         runtime, _, container_id = ids.get(container.name, "").partition("://")
         if not container_id:
             yield Unresolved(key, container.name, "its status has no container ID")
         elif runtime not in _RUNTIMES:
-            yield Unresolved(key, container.name, f"the runtime {runtime!r} is not known")
+            yield Unresolved(key, container.name, f"the runtime {runtime!r} is unknown")
         else:
             try:
                 own_path = names.container(path, container_id, _RUNTIMES[runtime])

@@ -18,6 +18,7 @@ from memqos.record.format import (
     PressureRecord,
 )
 from memqos.record.recordings import SAME_END, RecordIndex, size_of
+from memqos.record.usage import describe_kinds, gauge_evidence, kill_usage, level_usage
 from memqos.units import duration_words, format_bytes, pluralize
 
 ChapterKind = Literal[
@@ -65,6 +66,8 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str | MemqosError, ...] = ()
     cluster: str = msgspec.field(default="", name="told_by")
     """The cluster whose status and events are part of it; empty where none was queried."""
+    sources: tuple[str, ...] = ()
+    """What it rests on, where a cluster was queried."""
 
     @property
     def remedies(self) -> tuple[str, ...]:
@@ -88,7 +91,7 @@ def quote_rule(rule: Rule) -> QuotedRule:
 
 
 EVICTION_REMEDY: Final = (
-    "a memory request no lower than what it uses, or a higher priority (memqos rank eviction "
+    "a memory request not below its usage, or a higher priority (memqos rank eviction "
     "shows the order)"
 )
 
@@ -102,12 +105,12 @@ def limit_remedies(limit: int | None, *, trapped: bool = False) -> Iterator[str]
     """What would have prevented that."""
     if trapped:
         yield (
-            "protection claimed by the pod instead of its containers (placement: pods), or a "
-            "margin below the limit"
+            "protection set on the pod instead of its containers (placement: pods), or a margin "
+            "below the limit"
         )
         return
     above = "" if limit is None else f" above {format_bytes(limit)}"
-    yield f"a memory limit{above}, if it really needs that much, or an end to what grows"
+    yield f"a memory limit{above}, if it needs that much, or fix the leak"
 
 
 _BEFORE: Final = 600_000
@@ -131,9 +134,14 @@ def _limit_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
     evidence = [*_rank_evidence(kill)]
     if kill.usage is not None:
         evidence.append(
-            f"{size_of(kill.usage)} were in use of {size_of(kill.limit)}; the process held "
+            f"{size_of(kill.usage)} were in use of {size_of(kill.limit)}; the process had "
             f"{size_of(kill.anon)} of anonymous memory"
         )
+    own = kill_usage(kill)
+    usage = own if own.rss is not None or level is None else level_usage(level)
+    if own.rss is not None or (level is not None and level.kernel is not None):
+        evidence.append(f"by kind: {describe_kinds(usage)}")
+        evidence += gauge_evidence(usage, kill.limit)
     trapped = level is not None and _is_trapped(level)
     if level is not None:
         grown = _growth_evidence(facts, kill.at)
@@ -151,7 +159,8 @@ def _limit_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
     return Chapter(
         at=kill.at,
         kind="killed",
-        what=f"killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because {whose} "
+        what=f"OOM-killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because "
+        f"{whose} "
         "was reached" + (f"; {pluralize(kill.along, 'other')} with it" if kill.along else ""),
         evidence=tuple(evidence),
         rule=rule.id,
@@ -180,7 +189,8 @@ def _tmpfs_evidence(level: LevelRecord) -> Iterator[str]:
     if _fills_tmpfs(level):
         yield (
             f"{size_of(level.shmem)} of it were files in memory (memory-backed volumes, "
-            "/dev/shm): those of a volume outlive the container, so it starts with them again"
+            f"/dev/shm): files of a volume outlive the container and still count after its "
+            f"restart"
         )
 
 
@@ -202,8 +212,8 @@ def _left_in_pod_evidence(
 def _tmpfs_remedies(level: LevelRecord | None) -> Iterator[str]:
     if level is not None and _fills_tmpfs(level):
         yield (
-            "a sizeLimit on the memory-backed volume that leaves room below the memory limit, "
-            "or an application that empties it when it starts"
+            "a sizeLimit on the memory-backed volume well below the memory limit, or an "
+            "application that empties the volume at start"
         )
 
 
@@ -213,21 +223,21 @@ def _fills_tmpfs(level: LevelRecord) -> bool:
 
 def _node_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
     node = facts.node_at(kill.at)
-    evidence = [*_rank_evidence(kill), f"it held {size_of(kill.anon)} of anonymous memory"]
+    evidence = [*_rank_evidence(kill), f"it had {size_of(kill.anon)} of anonymous memory"]
     if node is not None:
         evidence.append(_node_evidence(node))
     rule = quote_rule(OOM_NODE)
     return Chapter(
         at=kill.at,
         kind="killed",
-        what=f"killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because the "
-        "whole node was out of memory",
+        what=f"OOM-killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because "
+        f"the node was out of memory",
         evidence=tuple(evidence),
         rule=rule.id,
         because=rule.text,
         remedies=(
-            "a higher memory request: it lowers oom_score_adj and keeps others off the node",
-            "eviction thresholds that act before the kernel has to (memqos rank eviction)",
+            "a higher memory request: it lowers oom_score_adj and keeps other pods off the node",
+            "eviction thresholds that act before the kernel OOM-kills (memqos rank eviction)",
         ),
     )
 
@@ -235,8 +245,8 @@ def _node_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
 def _rank_evidence(kill: KillRecord) -> Iterator[str]:
     if kill.rank is not None:
         score = "" if kill.oom_score_adj is None else f", oom_score_adj {kill.oom_score_adj}"
-        points = "" if kill.points is None else f", which counted as {kill.points:,} pages"
-        text = f"number {kill.rank} of {kill.candidates} that could be killed{points}{score}"
+        points = "" if kill.points is None else f", with a score of {kill.points:,} pages"
+        text = f"number {kill.rank} of {kill.candidates} OOM candidates{points}{score}"
         yield text.replace(" -", " −")
     elif kill.oom_score_adj is not None:
         yield f"oom_score_adj {kill.oom_score_adj}".replace(" -", " −")
@@ -268,12 +278,15 @@ def kill_count_chapters(facts: RecordIndex) -> Iterator[Chapter]:
                 f"just before, {size_of(level.current)} were in use of {size_of(level.max)}, "
                 f"{size_of(level.anon)} anonymous"
             )
+            if level.kernel is not None:
+                evidence.append(f"by kind: {describe_kinds(level_usage(level))}")
+                evidence += gauge_evidence(level_usage(level), level.max)
             evidence += _tmpfs_evidence(level)
         rule = limit_rule(trapped=trapped)
         yield Chapter(
             at=record.at,
             kind="killed",
-            what=f"killed by the kernel: {pluralize(record.count, 'process', 'processes')}",
+            what=f"OOM-killed by the kernel: {pluralize(record.count, 'process', 'processes')}",
             evidence=tuple(evidence),
             rule=rule.id,
             because=rule.text,

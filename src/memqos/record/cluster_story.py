@@ -44,8 +44,8 @@ from memqos.units import duration_words, format_bytes, pluralize
 
 _NEAR: Final[dict[ChapterKind, int]] = {"killed": SAME_END, "evicted": 60_000}
 """Milliseconds within which record, status and events may report the same."""
-_OOM_KILLED: Final = "OOMKilled"
-_EVICTED: Final = "Evicted"
+OOM_KILLED: Final = "OOMKilled"
+EVICTED: Final = "Evicted"
 _RESIZES: Final = {
     "PodResizePending": "a resize waits",
     "PodResizeInProgress": "a resize is under way",
@@ -61,6 +61,19 @@ class ClusterReport(NamedTuple):
     events: Sequence[KubeEvent] = ()
     notes: tuple[MemqosError, ...] = ()
     """What could not be read."""
+
+    @property
+    def node(self) -> str | None:
+        """The node that the pod is or was on, by its spec, else by the events about it."""
+        if self.pod is not None:
+            return self.pod.spec.node_name or None
+        return next((event.node for event in reversed(self.events) if event.node), None)
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """What there is, in words."""
+        status = () if self.pod is None else ("the pod's status",)
+        return (*status, *((pluralize(len(self.events), "event"),) if self.events else ()))
 
     def uids(self, recorded: str | None = None) -> frozenset[str]:
         """The pod's; without a pod that of a record, or else of the last event."""
@@ -122,7 +135,7 @@ def _add_to_story(
     reported: list[Chapter] = []
     if report.pod is not None:
         status = statuses_by_name(report.pod.status).get(story.container)
-        reported += _end_chapters(status, _limit(container))
+        reported += _end_chapters(status, memory_limit(container))
         reported += _pod_chapters(report.pod, events)
     for each in events:
         event = add_evidence(chapters, each)
@@ -146,6 +159,7 @@ def _add_to_story(
         chapters=tuple(chapters),
         notes=(*story.notes, *report.notes, *_notes(report.pod, story.container, others)),
         cluster=report.cluster,
+        sources=(*story.sources, *report.evidence),
     )
 
 
@@ -171,10 +185,10 @@ def _end_chapters(status: PastContainer | None, limit: int | None) -> Iterator[C
         ended = None if state is None else state.terminated
         at = None if ended is None else milliseconds(ended.finished_at)
         if ended is not None and at is not None and (ended.exit_code or ended.reason):
-            if ended.reason == _OOM_KILLED:
+            if ended.reason == OOM_KILLED:
                 yield _oom_chapter(ended, at, limit)
             elif ended.exit_code:
-                what = f"ended by itself or by others: {_describe_end(ended)}"
+                what = f"ended by itself or by a signal: {_describe_end(ended)}"
                 yield Chapter(at=at, kind="ended", what=what)
 
 
@@ -192,7 +206,7 @@ def _oom_chapter(ended: Ended, at: int, limit: int | None) -> Chapter:
     return Chapter(
         at=at,
         kind="killed",
-        what="killed by the kernel: out of memory",
+        what="OOM-killed by the kernel",
         evidence=tuple(evidence),
         rule=rule.id,
         because=rule.text,
@@ -210,7 +224,7 @@ def _describe_end(ended: Ended) -> str:
 
 def _pod_chapters(pod: PastPod, events: Iterable[KubeEvent]) -> Iterator[Chapter]:
     conditions = [each for each in pod.status.conditions or () if each.status == "True"]
-    if pod.status.reason == _EVICTED:
+    if pod.status.reason == EVICTED:
         rule = quote_rule(EVICTION_RANK)
         yield Chapter(
             at=_eviction_time(pod, conditions, events),
@@ -230,8 +244,10 @@ def _pod_chapters(pod: PastPod, events: Iterable[KubeEvent]) -> Iterator[Chapter
             reason = f": {printable_line(each.reason)}" if each.reason else ""
             what = f"{_RESIZES[each.type]}{reason}"
             yield Chapter(at=at, kind="resized", what=what, evidence=message)
-        elif each.type == "DisruptionTarget" and pod.status.reason != _EVICTED:
-            what = f"chosen to make room: {printable_line(each.reason or 'nobody says why')}"
+        elif each.type == "DisruptionTarget" and pod.status.reason != EVICTED:
+            what = (
+                f"terminated for another pod: {printable_line(each.reason or 'no reason is given')}"
+            )
             yield Chapter(at=at, kind="evicted", what=what, evidence=message)
 
 
@@ -239,27 +255,28 @@ def _eviction_time(
     pod: PastPod, conditions: Iterable[Condition], events: Iterable[KubeEvent]
 ) -> int:
     times = [each.last_transition_time for each in conditions if each.type == "DisruptionTarget"]
-    reported = [event.at for event in events if event.reason == _EVICTED]
+    reported = [event.at for event in events if event.reason == EVICTED]
     known = [*map(milliseconds, times), *reported, milliseconds(pod.status.start_time)]
     return next((at for at in known if at is not None), 0)
 
 
 def _notes(pod: PastPod | None, container: str, others: dict[str, int]) -> Iterator[str]:
     if pod is None:
-        yield "the cluster has no such pod any more, or does not show it"
+        yield "the pod no longer exists in the cluster, or you may not read it"
     status = None if pod is None else statuses_by_name(pod.status).get(container)
     if status is not None and status.restart_count:
         yield f"{pluralize(status.restart_count, 'restart')}, as the kubelet counts them"
     waiting = None if status is None or status.state is None else status.state.waiting
     if waiting is not None and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
         message = f": {printable_line(waiting.message)}" if waiting.message else ""
-        yield f"it does not run now: {printable_line(waiting.reason or '')}{message}"
+        yield f"it is not running now: {printable_line(waiting.reason or '')}{message}"
     if others:
         names = ", ".join(sorted(map(printable_line, others)))
         yield f"{pluralize(sum(others.values()), 'other event')}: {names}"
 
 
-def _limit(container: Container | None) -> int | None:
+def memory_limit(container: Container | None) -> int | None:
+    """The memory limit of a container in bytes; None without one that can be read."""
     resources = None if container is None else container.resources
     stated = ((resources.limits if resources is not None else None) or {}).get(MEMORY)
     try:

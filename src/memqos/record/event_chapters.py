@@ -19,6 +19,7 @@ _KINDS: Final[dict[str, ChapterKind]] = {
     "MemoryContested": "changed",
     "GuardWidened": "guarded",
     "GuardNarrowed": "guarded",
+    "OOMKilled": "killed",
     "Evicted": "evicted",
     "Preempted": "evicted",
     "ResizeStarted": "resized",

@@ -76,6 +76,12 @@ class LevelRecord(_Record, frozen=True, kw_only=True, tag="l"):
     full: int = 0
     shmem: int = 0
     """What of `anon` is shared: files in a tmpfs, above all."""
+    kernel: int | None = None
+    """Kernel memory; None where it was not recorded."""
+    inactive_file: int | None = None
+    """Page cache that was not used lately, which the working set does not count."""
+    refaults: int | None = None
+    """Pages of files that were read again soon after reclaim; None where it is not known."""
 
 
 class CountRecord(_Record, frozen=True, tag="c"):
@@ -146,6 +152,14 @@ class KillRecord(_Record, frozen=True, kw_only=True, tag="k"):
     file: int = 0
     along: int = 0
     """How many others died with it."""
+    total_anon: int | None = None
+    """Of the cgroup whose memory had run out, as the kernel has logged it, and so the next four;
+    None where it has not."""
+    total_file: int | None = None
+    """Page cache and tmpfs."""
+    total_shmem: int | None = None
+    total_kernel: int | None = None
+    inactive_file: int | None = None
 
 
 class EvictionRecord(_Record, frozen=True, tag="e"):

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from memqos.kernel.file_formats import events_of, memory_kinds, stall_of
+from memqos.kernel.memory_usage import kernel_memory
 from memqos.kernel.oom_report import OomReport
 from memqos.plan.oom_kill import kill_order
 from memqos.record.format import (
@@ -69,6 +70,10 @@ class MemoryReading(msgspec.Struct, frozen=True, kw_only=True):
     some: int = 0
     full: int = 0
     shmem: int = 0
+    kernel: int | None = None
+    inactive_file: int | None = None
+    refaults: int | None = None
+    """Pages of files that were read again soon after reclaim; None before Linux 5.9."""
 
 
 class _Episode(msgspec.Struct, frozen=True):
@@ -117,6 +122,9 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> MemoryR
         some=stall.some.total,
         full=stall.full.total,
         shmem=statistics.get("shmem", 0),
+        kernel=kernel_memory(statistics),
+        inactive_file=statistics.get("inactive_file"),
+        refaults=statistics.get("workingset_refault_file"),
     )
 
 
@@ -164,7 +172,7 @@ def final_records(memory: ReadingHistory) -> list[FlightRecord]:
 
 def kill_record(report: OomReport, at: int, machine: int, page_size: int) -> KillRecord:
     """A kill as a record; `machine` is RAM and swap of the machine in bytes."""
-    victim = report.victims[0]
+    victim, statistics = report.victims[0], report.statistics
     total = machine
     if report.constraint == "memcg" and report.memory is not None and report.memory.limit:
         swap = 0 if report.swap is None or report.swap.limit is None else report.swap.limit
@@ -187,6 +195,11 @@ def kill_record(report: OomReport, at: int, machine: int, page_size: int) -> Kil
         anon=victim.anon,
         file=victim.file,
         along=len(report.victims) - 1,
+        total_anon=statistics.get("anon", statistics.get("rss")),
+        total_file=statistics.get("file", statistics.get("cache")),
+        total_shmem=statistics.get("shmem"),
+        total_kernel=kernel_memory(statistics),
+        inactive_file=statistics.get("inactive_file"),
     )
 
 
@@ -245,6 +258,8 @@ def level_of(reading: MemoryReading) -> LevelRecord:
         high=reading.high,
         max=reading.max,
         shmem=reading.shmem,
+        kernel=reading.kernel,
+        inactive_file=reading.inactive_file,
     )
 
 
@@ -255,7 +270,14 @@ def _level_since(since: MemoryReading, reading: MemoryReading) -> LevelRecord:
         high_events=_increase("high", since, reading),
         some=_share(since.some, reading.some, waited),
         full=_share(since.full, reading.full, waited),
+        refaults=_refaults_since(since, reading),
     )
+
+
+def _refaults_since(since: MemoryReading, reading: MemoryReading) -> int | None:
+    if since.refaults is None or reading.refaults is None:
+        return None
+    return max(0, reading.refaults - since.refaults)
 
 
 def _increase(event: str, last: MemoryReading, reading: MemoryReading) -> int:

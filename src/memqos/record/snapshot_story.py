@@ -59,7 +59,7 @@ def _decode_file(files: Mapping[str, str], name: str) -> bytes:
         return b""
 
 
-_SINGLE_LOOK_NOTE: Final = "a snapshot is one look: memqos agent records what happens in between"
+_SINGLE_LOOK_NOTE: Final = "a snapshot is one reading: memqos agent records what happens over time"
 
 
 class SnapshotStory(NamedTuple):
@@ -187,7 +187,8 @@ def _throttle_chapter(
     events = reading.events["high"]
     high = "max" if reading.high is None else format_bytes(reading.high)
     evidence = [
-        f"{pluralize(events, 'high event')} since its cgroup was made; when, one look cannot tell",
+        f"{pluralize(events, 'high event')} since its cgroup was created; one reading cannot "
+        f"show when",
         f"{format_bytes(reading.current)} in use, {format_bytes(reading.anon)} anonymous, "
         f"memory.high {high}",
     ]
@@ -202,5 +203,5 @@ def _throttle_chapter(
         evidence=(*evidence, *doubt),
         rule=rule.id,
         because=rule.text,
-        remedies=("a higher memory limit: memory.high follows from it",),
+        remedies=("a higher memory limit: memory.high is computed from it",),
     )

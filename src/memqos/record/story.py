@@ -32,7 +32,9 @@ _NEARLY_ALL: Final = 0.9
 _MI: Final = 1 << 20
 _LARGEST_PAGE: Final = 64 << 10
 """Bytes. The kernel rounds memory.high down to a page, on arm64 and ppc64 one of up to 64Ki."""
-_GUARD: Final = "the guard of memqos agent, which widens memory.high for who cannot progress"
+_GUARD: Final = (
+    "the guard of memqos agent, which raises memory.high for containers that make no progress"
+)
 
 
 PlanLookup = Callable[[str], FileSettings | None]
@@ -119,7 +121,7 @@ def _throttle_episode(
         at=since,
         kind="throttled",
         what=f"throttled for {duration_words(until - since)}"
-        + ("" if last.is_over else ", and still so when the record ends"),
+        + ("" if last.is_over else ", and still throttled when the records end"),
         evidence=(
             f"{pluralize(events, 'high event')}; at worst nothing ran for "
             f"{last.full / 10:.0f} % of the time",
@@ -158,7 +160,7 @@ def _larger_limit(enough: int, peak: int) -> str:
 
 
 def _against_throttling(*, stuck: bool) -> Iterator[str]:
-    yield 'memory.high kept off it: annotation memqos.io/throttling-factor: "1"'
+    yield 'no memory.high: annotation memqos.io/throttling-factor: "1"'
     if stuck:
         yield f"swap for the node and the pod, or {_GUARD}"
 
@@ -174,12 +176,12 @@ def _guard_chapters(facts: RecordIndex) -> Iterator[Chapter]:
                 f"ran for up to {max(each.full for each in steps) / 10:.0f} % of the time",
             )
             if widens
-            else ("the pressure was gone",)
+            else ("the pressure was over",)
         )
         yield Chapter(
             at=first.at,
             kind="guarded",
-            what=f"the guard {'widened' if widens else 'narrowed'} memory.high from "
+            what=f"the guard {'raised' if widens else 'lowered'} memory.high from "
             f"{size_of(first.old)} to {_step_text(last)}{_in_steps(steps)}",
             evidence=evidence,
             until=last.at,
@@ -248,9 +250,9 @@ def _gap_chapters(facts: RecordIndex) -> Iterator[Chapter]:
         yield Chapter(
             at=record.since,
             kind="gap",
-            what=f"nothing could be recorded for {duration_words(record.at - record.since)}: "
+            what=f"no records could be written for {duration_words(record.at - record.since)}: "
             f"{record.why}",
-            evidence=(lost if record.lost else "all of it was written afterwards",),
+            evidence=(lost if record.lost else "the records were written afterwards",),
             until=record.at,
         )
 
@@ -276,8 +278,7 @@ def rule_of_high(
     if is_rounded or plan == high:
         return quote_rule(setting.rule), ()
     return quote_rule(setting.rule), (
-        f"the plan is memory.high {size_of(plan)}: by whom the value in place was set is not "
-        "recorded",
+        f"the plan is memory.high {size_of(plan)}: the writer of the current value is not recorded",
     )
 
 

@@ -4,6 +4,12 @@ A gate's history lists only its changes: the first release with that stage, defa
 listed under 1.22 may be older. "gone" is the first release that no longer has the gate, followed by
 what became of the behaviour it guarded. A release is taken as its .0 patch shipped it; 1.37 is its
 last release candidate and 1.38 an early alpha.
+
+Sources: pkg/features/kube_features.go of Kubernetes, and its like in staging, at the tags of these
+releases. From v1.33.0 on every gate but those of client-go was compared with the list that
+Kubernetes generates from its code, in test/compatibility_lifecycle/reference:
+versioned_feature_list.yaml. A version there may be that of a backport: SeparateCacheWatchRPC says
+1.28, which 1.28.8 has and 1.28.0 and 1.29.0 have not.
 """
 
 from collections.abc import Mapping

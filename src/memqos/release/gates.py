@@ -42,6 +42,11 @@ _STATES = {
 _STAGE_SWITCHES: Mapping[str, GateStage] = {"AllAlpha": "alpha", "AllBeta": "beta"}
 
 
+def gate_names() -> list[str]:
+    """Every gate that is known, by name."""
+    return sorted(HISTORY)
+
+
 def canonical(name: str) -> str:
     """The name of a gate as Kubernetes spells it; refuses one that no release has."""
     if name in HISTORY:

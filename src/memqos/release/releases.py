@@ -52,13 +52,13 @@ def _check_minor(version: str | int) -> int:
     major, minor = (1, version) if isinstance(version, int) else _parse(version)
     if (major, minor) < (1, OLDEST):
         raise UnsupportedRelease(
-            f"Kubernetes {major}.{minor} is older than any release memqos knows",
+            f"Kubernetes {major}.{minor} is older than any release that memqos supports",
             hint=f"the oldest is 1.{OLDEST}",
         )
     if (major, minor) > (1, NEWEST):
         raise UnsupportedRelease(
-            f"Kubernetes {major}.{minor} is newer than any release memqos knows",
-            hint=f"the newest is 1.{NEWEST}: ask for that one, or upgrade memqos",
+            f"Kubernetes {major}.{minor} is newer than any release that memqos supports",
+            hint=f"the newest is 1.{NEWEST}: use that one, or upgrade memqos",
         )
     return minor
 

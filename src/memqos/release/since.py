@@ -25,7 +25,7 @@ class Since(Generic[_T]):
         index = minor - self._first
         if index < 0:
             raise UnsupportedRelease(
-                f"nothing is known for Kubernetes 1.{minor}",
+                f"there is no entry for Kubernetes 1.{minor}",
                 hint=f"the oldest entry is for 1.{self._first}",
             )
         return self._values[index] if index < len(self._values) else self._values[-1]

@@ -37,6 +37,7 @@ from memqos.serve.connections import ClientLimits
 from memqos.serve.endpoints import JSON, PLAIN, HttpReply, monitoring_routes
 from memqos.serve.exposition import Family, Histogram, MetricSample, histograms, labels
 from memqos.serve.http import Listener, listen
+from memqos.units import format_bytes
 
 if TYPE_CHECKING:
     from memqos.serve.certificates import Certificate
@@ -88,7 +89,7 @@ class PodReviewer(msgspec.Struct, frozen=True):
         self, body: bytes | bytearray, judge: Callable[[ReviewRequest], Response]
     ) -> Response:
         if len(body) > _WIDE_SIZE and _WIDE.search(body):
-            why = f"it has more than {_WIDE_SIZE >> 20} MiB and characters beyond U+00FF"
+            why = f"it has more than {format_bytes(_WIDE_SIZE)} and characters beyond U+00FF"
             return self._answer_failure(decode_uid(body), why)
         request = decode_review(body)
         if not _is_about_a_pod(request):
@@ -106,12 +107,12 @@ class PodReviewer(msgspec.Struct, frozen=True):
             kind = type(error).__name__
             namespace = quote_excerpt(_namespace(request))
             _log.error(
-                "cannot judge a pod of %s: %s: %s", namespace, kind, quote_excerpt(str(error))
+                "cannot check a pod of %s: %s: %s", namespace, kind, quote_excerpt(str(error))
             )
             return self._answer_failure(request.uid, f"{kind}: {error}")
 
     def _answer_failure(self, uid: str, why: str) -> Response:
-        what = f"memqos cannot judge this pod: {why}"
+        what = f"memqos cannot check this pod: {why}"
         if self.policy.on_error == "allow":
             return Response(uid, True, warnings=(_truncate(what),))
         return _deny(uid, 500, "InternalError", what)
@@ -214,7 +215,7 @@ _sent: Final = msgspec.json.Decoder(_Sent)
 def _pod(raw: msgspec.Raw) -> Pod:
     pod: Pod | None = _pods.decode(raw)
     if pod is None:
-        raise InputError("the review holds no object")
+        raise InputError("the review has no object")
     _check_size(pod)
     return pod
 
@@ -321,7 +322,7 @@ class Webhook:
         yield Family(
             "memqos_webhook_reviews_total",
             "counter",
-            "Reviews by path and verdict.",
+            "Reviews by path and result.",
             [
                 MetricSample(labels(path=path, verdict=verdict), count)
                 for (path, verdict), count in sorted(self._verdicts.items())
@@ -330,7 +331,7 @@ class Webhook:
         yield Family(
             "memqos_webhook_review_seconds",
             "histogram",
-            "Time to judge a review.",
+            "Time to process a review.",
             histograms({labels(path=path): each for path, each in self._seconds.items()}),
         )
         yield Family(

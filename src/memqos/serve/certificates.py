@@ -38,7 +38,7 @@ class Certificate:
             load_certificate(context, self.chain, self.key)
         except ssl.SSLError as error:
             raise InputError(
-                f"the certificate and the key do not work together: {error.reason or error}",
+                f"the certificate and the key do not match: {error.reason or error}",
                 file=self.chain,
                 hint=f"the key is {self.key}; both are PEM, the chain starts with the server's own",
             ) from None

@@ -49,7 +49,8 @@ def _check_ip(host: str) -> None:
         version = None
     if version != (6 if host.startswith("[") else 4):
         raise InputError(
-            f"{quote_excerpt(host)} is no IP address", hint="only localhost goes by its name"
+            f"{quote_excerpt(host)} is not an IP address",
+            hint="only localhost may be given by name",
         )
 
 
@@ -66,6 +67,8 @@ class HttpReply(NamedTuple):
     status: int
     type: str
     body: bytes
+    fields: tuple[bytes, ...] = ()
+    """More lines of the head."""
 
 
 Routes = Mapping[str, Callable[[], HttpReply]]

@@ -7,7 +7,7 @@ import os
 import socket
 import stat
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +57,9 @@ _log = logging.getLogger("memqos.serve")
 
 NO_BODIES: Final = ClientLimits()
 
+AnswerRequest = Callable[[HttpRequest], Awaitable[HttpReply]]
+"""Answers every request that has no body, whatever its path; it may take its time."""
+
 
 class Listener:
     """Answers requests until it is closed."""
@@ -68,12 +71,14 @@ class Listener:
         posts: PostRoutes,
         bounds: ClientLimits,
         tls: "Callable[[], SSLContext] | None" = None,
+        answer: AnswerRequest | None = None,
     ) -> None:
         self._bound = bound
         self._routes = routes
         self._posts = posts
         self._bounds = bounds
         self._tls = tls
+        self._answer_request = answer
         self._connections = Connections(bounds)
         self._bodies = BodyMemory(max(bounds.bodies, bounds.body), BODY_SECONDS, self._connections)
         self._loop = asyncio.get_running_loop()
@@ -170,6 +175,8 @@ class Listener:
 
     async def _respond(self, connection: Connection, request: HttpRequest) -> bytes:
         """The answer to a request; its body is freed."""
+        if self._answer_request is not None:
+            return await self._await_answer(request, self._answer_request)
         if not request.length:
             return self._answer(request, bytearray())
         try:
@@ -184,12 +191,25 @@ class Listener:
         finally:
             self._bodies.release(connection)
 
+    async def _await_answer(self, request: HttpRequest, answer: AnswerRequest) -> bytes:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return encode_reply(await answer(request), request)
+        except TimeoutError:
+            return encode_reply(HttpReply(503, PLAIN, b"no answer in time: try again\n"), request)
+        except Exception as error:
+            return _encode_failure(request, error)
+
     def _answer(self, request: HttpRequest, body: bytearray) -> bytes:
         try:
             return encode_reply(route_request(request, body, self._routes, self._posts), request)
         except Exception as error:
-            _log.error("no answer to %s: %s: %s", request.path, type(error).__name__, error)
-            return encode_reply(HttpReply(500, PLAIN, b"no answer; the log says why\n"), request)
+            return _encode_failure(request, error)
+
+
+def _encode_failure(request: HttpRequest, error: Exception) -> bytes:
+    _log.error("no answer to %s: %s: %s", request.path, type(error).__name__, error)
+    return encode_reply(HttpReply(500, PLAIN, b"no answer; the log says why\n"), request)
 
 
 async def listen(
@@ -200,10 +220,11 @@ async def listen(
     posts: PostRoutes | None = None,
     bounds: ClientLimits = NO_BODIES,
     tls: "Callable[[], SSLContext] | None" = None,
+    answer: AnswerRequest | None = None,
 ) -> Listener:
     """Listen on an address; port 0 takes any that is free.
 
-    `tls` gives the TLS context of each new connection.
+    `tls` gives the TLS context of each new connection. `answer` answers instead of `routes`.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -215,7 +236,7 @@ async def listen(
         ) from None
     for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
         bound.setsockopt(socket.SOL_SOCKET, buffer, SOCKET_BUFFER)
-    return Listener(bound, routes, posts or {}, bounds, tls)
+    return Listener(bound, routes, posts or {}, bounds, tls, answer)
 
 
 async def listen_on_socket(routes: Routes, path: str) -> Listener:
@@ -274,14 +295,14 @@ def _remove_stale_socket(path: str) -> None:
     except FileNotFoundError:
         return
     if not is_socket:
-        raise InputError("there is something here that is no socket", file=path)
+        raise InputError("this path exists and is not a socket", file=path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)
         except ConnectionRefusedError:
             os.unlink(path)
             return
-    raise Unreachable(f"somebody listens on {path} already", hint="is another agent running?")
+    raise Unreachable(f"another process listens on {path}", hint="is another agent running?")
 
 
 def _inode(path: str) -> int:

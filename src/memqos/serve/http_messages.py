@@ -32,6 +32,15 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the body that follows."""
     expects_continue: bool = False
     """Whether the client waits for 100 Continue before it sends the body."""
+    query: str = ""
+    """What follows the path, without its question mark."""
+    host: str = ""
+    """The header of that name: where the client believes to be."""
+    authorization: str = ""
+    """The header of that name: a secret, which no log and no answer shows."""
+
+    def __repr__(self) -> str:
+        return f"HttpRequest({self.path!r})"
 
 
 class BadRequest(Exception):
@@ -55,7 +64,7 @@ def parse_request(head: bytes, body_limit: int = 0) -> HttpRequest:
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
     method, target, version = parts
     if version not in _VERSIONS:
-        raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
+        raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is supported")
     is_post = method == _POST and body_limit > 0
     if method not in _READING and not is_post:
         allow = _ALLOWED[body_limit > 0]
@@ -63,8 +72,12 @@ def parse_request(head: bytes, body_limit: int = 0) -> HttpRequest:
             HTTPStatus.METHOD_NOT_ALLOWED, f"answered are {allow.decode()}", allow=allow
         )
     headers = _headers(fields)
+    path, _, query = _relative(target).partition(b"?")
     return HttpRequest(
-        path=_path(target),
+        path=path.decode("ascii", "replace"),
+        query=query.decode("ascii", "replace"),
+        host=headers.get(b"host", b"").decode("latin-1"),
+        authorization=headers.get(b"authorization", b"").decode("latin-1"),
         is_head=method == b"HEAD",
         takes_gzip=_takes_gzip(headers.get(b"accept-encoding", b"")),
         keep_alive=version == _HTTP_1_1 and b"close" not in _words(headers.get(b"connection", b"")),
@@ -85,13 +98,13 @@ def route_request(
     if not request.is_post and request.path in routes:
         return routes[request.path]()
     known = "\n".join(sorted([*routes, *posts]))
-    return HttpReply(404, PLAIN, f"not here; there is\n{known}\n".encode())
+    return HttpReply(404, PLAIN, f"not found; paths are\n{known}\n".encode())
 
 
 def encode_reply(answer: HttpReply, request: HttpRequest) -> bytes:
     """An answer as bytes."""
     body = answer.body
-    fields = [b"Content-Type: " + answer.type.encode("latin-1", "replace")]
+    fields = [b"Content-Type: " + answer.type.encode("latin-1", "replace"), *answer.fields]
     if len(body) >= _GZIP_FROM:
         fields.append(b"Vary: Accept-Encoding")
         if request.takes_gzip:
@@ -138,24 +151,29 @@ def _length(headers: dict[bytes, bytes], limit: int, *, needed: bool) -> int:
     given = headers.get(b"content-length")
     if b"transfer-encoding" in headers or (given is None and needed):
         if limit:
-            raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
-        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
+            raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "set Content-Length")
+        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request may not have a body here")
     if given is None:
         return 0
     if not given.isdigit():
         raise BadRequest(HTTPStatus.BAD_REQUEST, "the length of the body cannot be read")
     if len(given) > 18 or int(given) > limit:
-        why = f"a body has at most {limit} bytes here" if limit else "a request has no body here"
+        why = (
+            f"a body has at most {limit} bytes here"
+            if limit
+            else "a request may not have a body here"
+        )
         raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
     return int(given)
 
 
-def _path(target: bytes) -> str:
-    if not target.startswith(b"/"):
-        # A request to a proxy names the whole address (RFC 9112, 3.2.2).
-        _, scheme, rest = target.partition(b"://")
-        target = b"/" + rest.partition(b"/")[2] if scheme else target
-    return target.partition(b"?")[0].decode("ascii", "replace")
+def _relative(target: bytes) -> bytes:
+    """Path and query of what is requested."""
+    if target.startswith(b"/"):
+        return target
+    # A request to a proxy names the whole address (RFC 9112, 3.2.2).
+    _, scheme, rest = target.partition(b"://")
+    return b"/" + rest.partition(b"/")[2] if scheme else target
 
 
 def _takes_gzip(value: bytes) -> bool:

@@ -7,7 +7,7 @@ from memqos.release import Release, default
 from memqos.settings.facts import NodeFacts
 from memqos.settings.settings import RunningKubelet, SettingsOptions
 
-_NO_SOURCE: Final = "neither a Node, nor /metrics, nor a process tells it"
+_NO_SOURCE: Final = "not found in a Node, /metrics or a process"
 
 
 def doubt_of(
@@ -22,29 +22,29 @@ def doubt_of(
     if is_from_kubelet and kubelet is not None and kubelet.is_newer:
         # A kubelet that was just upgraded answers before its Node names the new version.
         return (
-            "the running kubelet tells a configuration that "
-            f"{version or options.release} does not know, so it is of another version – wait "
-            "until its Node names that, or state it"
+            f"the running kubelet reports a configuration that {version or options.release} does "
+            "not support, so its version is another one – wait until its Node has that version, "
+            "or set it"
         )
     unknown, ways_out = [], []
     if options.release is None and version is None:
         why = facts.why_version_unknown or _NO_SOURCE
-        unknown.append(f"the version of the running kubelet is not known ({why})")
+        unknown.append(f"the version of the running kubelet is unknown ({why})")
         ways_out.append("--release")
     if not is_configured and version is not None:
         # What is stated of the gate is about memqos: the kubelet may keep the same files.
         unknown.append(
-            "the running kubelet's configuration is not known, nor whether it has MemoryQoS on"
+            "the running kubelet's configuration is unknown, and whether MemoryQoS is on"
         )
         ways_out.append("its file with --kubelet")
     elif not is_configured and "MemoryQoS" not in options.gates:
         whose = "its" if unknown else "the running kubelet's"
-        unknown.append(f"{whose} configuration is not known, nor whether its MemoryQoS is on")
+        unknown.append(f"{whose} configuration is unknown, and whether MemoryQoS is on")
         ways_out.append("--gate MemoryQoS=true or false, or its file with --kubelet")
     if unknown:
         return (
             f"{', and '.join(unknown)} – give {' and '.join(ways_out)}, or name a source that "
-            "tells it: the cluster, or the kubelet's address"
+            f"has it: the cluster, or the kubelet's address"
         )
     if options.release is None or version is None:
         return None
@@ -53,15 +53,15 @@ def doubt_of(
         return None
     if minor is None or (is_configured and kubelet is None):
         return (
-            f"the running kubelet is {version}, which memqos does not know or whose configuration "
-            f"it cannot read, and the release is stated as {options.release} – let "
-            "memqos observe"
+            f"the running kubelet is {version}, which memqos does not support or whose "
+            f"configuration it cannot read, and the release is set to {options.release} – use "
+            f"mode observe"
         )
     is_on = default("MemoryQoS", minor) if kubelet is None else kubelet.writes_levels
     if is_on:
         return (
-            f"the running kubelet is {version} and has MemoryQoS on, but the release is stated as "
-            f"{options.release}: two rules for the same files – leave the release out"
+            f"the running kubelet is {version} and has MemoryQoS on, but the release is set to "
+            f"{options.release}: two rules for the same files – remove the release"
         )
     return None
 

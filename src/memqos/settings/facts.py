@@ -47,6 +47,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     server_version: str | None = None
     """That of the API server."""
     configuration: RawKubeletConfig | None = None
+    why_configuration_unknown: str | None = None
+    """Why the running kubelet did not tell its configuration, where it was asked."""
     driver: CgroupDriver | None = None
     """As the names of the cgroups show it; None where no kubelet has created any."""
     memory: int | None = None
@@ -80,11 +82,11 @@ def facts_of_machine(
     """
     if machine.layout is not None and machine.layout != "v2":
         raise InputError(
-            "there is no cgroup v2 hierarchy here, and memqos plans nothing else",
+            "there is no cgroup v2 hierarchy here, and memqos supports only cgroup v2",
             hint="boot with systemd.unified_cgroup_hierarchy=1",
         )
     if machine.memory is None:
-        raise InputError("the node's memory is not known", field="meminfo")
+        raise InputError("the node's memory is unknown", field="meminfo")
     info = None if node is None else node.status.node_info
     has_memory = node is not None and MEMORY in (node.status.capacity or {})
     return NodeFacts(

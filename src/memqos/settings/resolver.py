@@ -54,7 +54,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     def capacity(self) -> Capacity:
         """What the node has; a node whose memory is not known cannot be planned."""
         if self.known_capacity is None:
-            raise InputError("the node's memory is not known", field="meminfo")
+            raise InputError("the node's memory is unknown", field="meminfo")
         return self.known_capacity
 
     @property
@@ -90,8 +90,8 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
     kubelet = _kubelet_with(document, facts.version or _stated_version(facts, options))
     if kubelet is not None and kubelet.withholds_protection and policy != "None":
         notes.append(
-            "the kubelet's memoryReservationPolicy None keeps the protection of kubepods at 0, so "
-            "what is reserved below has no effect: set TieredReservation in the kubelet's "
+            "the kubelet's memoryReservationPolicy None keeps the protection of kubepods at 0, "
+            "so reservations below it have no effect: set TieredReservation in the kubelet's "
             "configuration, or turn its MemoryQoS gate off"
         )
     return NodeSettings(
@@ -108,6 +108,7 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
             placement=options.placement,
             swap_behavior=config.memory_swap.swap_behavior,
             swap_capacity=facts.swap,
+            driver=config.driver,
         ),
         config=config,
         enablement=enablement,
@@ -190,11 +191,13 @@ def _read_configuration(
     release = Release.of(version.minor_or_text, gates)
     if version.guessed_from is not None:
         notes.append(
-            f"which kubelet runs here is not known: planned as {release}, {version.guessed_from}"
+            f"the version of the kubelet is unknown: planned as {release}, {version.guessed_from}"
         )
     assumed = _Configuration(release, with_defaults({}, release.minor), None)
     if facts.configuration is None:
-        if facts.is_observed:
+        if facts.why_configuration_unknown is not None:
+            notes.append(facts.why_configuration_unknown)
+        elif facts.is_observed:
             notes.append("no kubelet configuration is known: the kubelet's defaults are assumed")
         return assumed
     try:
@@ -204,7 +207,7 @@ def _read_configuration(
         # A guessed release may be a wrong one for the configuration, too.
         if version.guessed_from is None:
             raise
-        notes.append(f"the kubelet's defaults are assumed: {release} does not take {error}")
+        notes.append(f"the kubelet's defaults are assumed: {release} does not accept {error}")
         return assumed
     return _Configuration(kubelet.release.with_gates(options.gates), kubelet.config, document)
 
@@ -264,7 +267,7 @@ def _doubtful_memory(capacity: int | None, unreserved: int | None) -> Iterator[s
     if capacity is not None and unreserved is not None and unreserved > capacity:
         yield (
             f"allocatable of {format_bytes(unreserved)} is more than the capacity of "
-            f"{format_bytes(capacity)}: no node has that"
+            f"{format_bytes(capacity)}: correct one of them"
         )
 
 
@@ -298,8 +301,8 @@ def _with_driver(
     if facts.driver is None or facts.driver == config.driver:
         return config
     notes.append(
-        f"the cgroups are named by the {facts.driver} driver, though the kubelet is "
-        f"configured for {config.driver}: planned as they are named"
+        f"the cgroups are those of the {facts.driver} driver, but the kubelet is configured for "
+        f"{config.driver}: planned with the existing cgroups"
     )
     return msgspec.structs.replace(config, cgroup_driver=facts.driver)
 
@@ -314,8 +317,8 @@ def _policy(
     is_given = options.policy is not None or policy != "None"
     if is_given and not KNOWS_POLICY.at(release.minor):
         notes.append(
-            f"policy {policy} is ignored: Kubernetes {release} always reserves requests – "
-            "name a newer release to plan by its rules"
+            f"policy {policy} is ignored: Kubernetes {release} always reserves requests – give a "
+            f"newer release to use a policy"
         )
     return policy
 
@@ -358,8 +361,8 @@ def _memory(
         )
     elif published != computed:
         notes.append(
-            f"the Node leaves {format_bytes(published)} to pods, before eviction thresholds, "
-            f"where the kubelet's configuration would leave {format_bytes(computed)}: the Node's "
-            "holds"
+            f"the Node leaves {format_bytes(published)} to pods, before eviction thresholds, but "
+            f"the kubelet's configuration would leave {format_bytes(computed)}: the Node's value "
+            f"is used"
         )
     return capacity, published

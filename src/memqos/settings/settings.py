@@ -1,12 +1,15 @@
 """Settings that pods are planned by, options that state some of them, and a kubelet's own."""
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
+from memqos.errors import InputError
+from memqos.kube.kubelet import CgroupDriver
 from memqos.release import Release, Since
 
 Policy = Literal["None", "TieredReservation", "HardReservation"]
+POLICIES: Final = get_args(Policy)
 PolicyName = Policy | Literal["Disabled"]
 """A policy as people write it: KEP-2570 calls None Disabled in places; no kubelet takes that."""
 
@@ -43,6 +46,23 @@ class Settings(msgspec.Struct, frozen=True):
     swap_behavior: str = ""
     """As configured."""
     swap_capacity: int | None = None
+    driver: CgroupDriver = "cgroupfs"
+    """The kubelet's cgroup driver: systemd rounds the cpu.max of pods."""
+
+    def __post_init__(self) -> None:
+        """Refuse what type checkers refuse, before it becomes an error somewhere else."""
+        if not isinstance(self.release, Release):
+            raise InputError(
+                f"{self.release!r} is not a Release",
+                field="release",
+                hint='write Release.of("1.36"), or call memqos.explain(pod, release="1.36")',
+            )
+        if self.policy not in POLICIES:
+            raise InputError(
+                f"{self.policy!r} is not a policy",
+                field="policy",
+                hint=f"one of {', '.join(POLICIES)}",
+            )
 
 
 class SettingsOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from memqos.kube.shape import containers_of
 from memqos.plan.semantics import Planner
 from memqos.plan.setting import FileValue
 from memqos.size.history import SeriesName
-from memqos.size.replay import Levels
+from memqos.size.replay import ReplayLevels
 
 
 class ContainerLevels(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +34,10 @@ class ContainerLevels(msgspec.Struct, frozen=True, kw_only=True):
     oom_score_adj: FileValue
 
     @property
-    def replayed(self) -> Levels:
+    def replayed(self) -> ReplayLevels:
         """The levels as a replay of the past takes them."""
         numbers = [each if isinstance(each, int) else 0 for each in (self.min, self.low)]
-        return Levels(
+        return ReplayLevels(
             protected=max(numbers),
             high=self.high if isinstance(self.high, int) else None,
             max=self.max if isinstance(self.max, int) else None,
@@ -57,7 +57,7 @@ class MemorySize(msgspec.Struct, frozen=True):
         return ResourceRequirements(requests=requests or None, limits=limits or None)
 
 
-def pod_of(name: SeriesName, sizes: Mapping[str, MemorySize]) -> Pod:
+def pod_with_sizes(name: SeriesName, sizes: Mapping[str, MemorySize]) -> Pod:
     """A pod of containers of which nothing but their memory is known."""
     return Pod(
         metadata=ObjectMeta(name=name.pod or None, namespace=name.namespace or None),

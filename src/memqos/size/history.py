@@ -19,9 +19,12 @@ _LARGEST: Final = float(1 << 62)
 _LATEST: Final = float(1 << 40)
 """Seconds: a later time is in another unit."""
 
-Quantity = Literal["usage", "anon", "limit", "refaults", "stalls", "restarts", "kills"]
-"""What a batch holds: bytes in use (the working set), anonymous bytes, the limit then in force,
-and counters: pages read again after reclaim, time stalled for memory, restarts, kills."""
+SeriesQuantity = Literal[
+    "usage", "anon", "limit", "pressure", "refaults", "stalls", "restarts", "kills"
+]
+"""What a batch holds: bytes in use (the working set), anonymous bytes, the limit then in force, 1
+while the node was under memory pressure, and counters: pages read again after reclaim, time
+stalled for memory, restarts, kills."""
 
 
 class SeriesName(msgspec.Struct, frozen=True):
@@ -37,7 +40,7 @@ class SampleBatch(NamedTuple):
     """Samples of one quantity of one series, in the order of the source."""
 
     name: SeriesName
-    quantity: Quantity
+    quantity: SeriesQuantity
     times: Sequence[float]
     """Seconds."""
     values: Sequence[float]
@@ -235,7 +238,7 @@ class ContainerHistory(msgspec.Struct):
     """All quantities of one series."""
 
     name: SeriesName
-    quantities: dict[Quantity, SeriesHistory] = {}
+    quantities: dict[SeriesQuantity, SeriesHistory] = {}
 
     @property
     def need(self) -> SeriesHistory:
@@ -260,7 +263,7 @@ class ContainerHistory(msgspec.Struct):
         known = [each for each in counters if each is not None]
         return bool(known) and all(each.rises < 1.0 for each in known)
 
-    def rises(self, quantity: Quantity) -> int | None:
+    def rises(self, quantity: SeriesQuantity) -> int | None:
         """How often something was counted; None where it is not known."""
         found = self.quantities.get(quantity)
         return None if found is None else round(found.rises)
@@ -273,7 +276,7 @@ class ContainerHistory(msgspec.Struct):
         return filled[-1][1] if filled else None
 
 
-_COUNTERS: Final[tuple[Quantity, ...]] = ("refaults", "stalls", "restarts", "kills")
+_COUNTERS: Final[tuple[SeriesQuantity, ...]] = ("refaults", "stalls", "restarts", "kills")
 
 
 class HistoryTable:

@@ -1,8 +1,9 @@
-"""How much memory a series will need: its peak, aged, with a margin learnt from what is known.
+"""How much memory a series will need: its peak, aged, with margins for what is not known yet.
 
-The margin shrinks as the history grows, and rises with growth: records that were set late, and a
-level that goes on rising. The constants were fitted to the traces that docs/sizing.md describes,
-with what that means for the scores there; `bench/size.py` computes them.
+The margin is full for the first day, in which not every hour of a day has been seen, and shrinks
+with the square of the days after that. It rises with growth: records that were set late, and a
+level that goes on rising. Decision 34 says why the rule has this form, and docs/sizing.md what it
+comes to on traces; `bench/size.py` computes that.
 """
 
 from collections.abc import Sequence
@@ -17,17 +18,20 @@ _MIB: Final = 1 << 20
 FEWEST_SAMPLES: Final = 5
 
 _STEADY_MARGIN: Final = 0.02
-_NEW_MARGIN: Final = 0.16
-"""A share of the peak: the first always, the second at the start of a history; half of it is left
-after a day."""
-_STEADY_PAD: Final = 16 * _MIB
-_NEW_PAD: Final = 32 * _MIB
+_NEW_MARGIN: Final = 0.135
+"""Shares of the peak: the first always, the second for a new history; half of it after a day."""
+_STEADY_PAD: Final = 8 * _MIB
+_NEW_PAD: Final = 40 * _MIB
 """The same in bytes: what small containers need beyond a share."""
-_RECORD_WEIGHT: Final = 0.3
-_TREND_WEIGHT: Final = 0.3
-_MOST_GROWTH: Final = 0.7
-_AGEING: Final = 0.3
-"""The share that the oldest peak loses if nothing came near it in the newer half."""
+_FIRST_DAY_LEVEL: Final = 128 * _MIB
+"""At least this before a day is known: what a small container does at its busiest hour, or when
+someone opens a shell in it, has nothing to do with what it uses when idle."""
+_RECORD_WEIGHT: Final = 0.35
+_TREND_WEIGHT: Final = 0.4
+_MOST_GROWTH: Final = 0.5
+_AGEING: Final = 0.2
+"""The share that the oldest peak loses if nothing came near it in the newer half. No more, as a
+history of a few days does not show the rhythm of a week."""
 
 GrowthKind = Literal["none", "warm-up", "growing", "jumps"]
 
@@ -44,6 +48,8 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     record_growth: float
     trend_growth: float
     """Bytes for records that were set late, and for a level that rises."""
+    minimum: float
+    """Bytes up to the least level for a history shorter than a day; 0 where more is known."""
     growth: GrowthKind
     slope: float
     """Bytes a day by which the usual level rises; 0 where it does not."""
@@ -57,24 +63,28 @@ def need_of(slots: PeakSlots, scale: float = 1.0) -> Need:
     span = filled[-1][0] - start + slots.width
     peak_at, peak = max(filled, key=lambda each: each[1])
     aged = max(value * _age_weight(at, start, span) for at, value in filled)
-    newness = 1 / (1 + span / _DAY)
+    days = span / _DAY
+    newness = 1 / (1 + days * days)
     margin = aged * (_STEADY_MARGIN + _NEW_MARGIN * newness) + _STEADY_PAD + _NEW_PAD * newness
     records = _late_records(filled, start, span, peak)
     quarters = _usual_levels(filled, start, span)
     trend = _trend(quarters) / peak if peak else 0.0
     record_growth = aged * _RECORD_WEIGHT * min(records, _MOST_GROWTH)
     trend_growth = aged * _TREND_WEIGHT * min(trend, _MOST_GROWTH)
+    added = margin + record_growth + trend_growth
+    minimum = max(0.0, _FIRST_DAY_LEVEL - aged - added) if days < 1 else 0.0
     return Need(
-        level=aged + scale * (margin + record_growth + trend_growth),
+        level=aged + scale * (added + minimum),
         peak=peak,
         peak_at=float(peak_at),
         aged_peak=aged,
         margin=scale * margin,
         record_growth=scale * record_growth,
         trend_growth=scale * trend_growth,
+        minimum=scale * minimum,
         growth=_growth_kind(quarters, peak, trend, records),
         slope=_slope(quarters, span) if trend > 0 else 0.0,
-        days=span / _DAY,
+        days=days,
     )
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from memqos.size.history import ContainerHistory, PeakSlots, SeriesHistory, SeriesName, sum_of_slots
 from memqos.size.need import FEWEST_SAMPLES, Need, need_of
+from memqos.size.risk import RISK_OF_SCALE, estimated_risk
 from memqos.units import duration_words, format_bytes, format_time, pluralize
 
 Sureness = Literal["none", "low", "medium", "high"]
@@ -15,26 +16,6 @@ _MIB: Final = 1 << 20
 _DAY: Final = 86_400.0
 _SMALLEST: Final = 64 << 10
 """Bytes: no process runs in less, so a smaller peak is in another unit."""
-_RISK_OF_SCALE: Final = {
-    0.0: 20.0,
-    0.25: 5.0,
-    0.5: 2.6,
-    0.75: 1.5,
-    1.0: 1.0,
-    1.5: 0.7,
-    2.0: 0.6,
-    3.0: 0.4,
-    4.0: 0.3,
-}
-"""By how much the usual margins may be multiplied, and what that does to the risk."""
-_NEW_RISK: Final = 0.04
-"""The risk at the start of a history with the usual margins; a day of it halves it. Both are what
-came out on the traces of docs/sizing.md, as `bench/size.py` counts it."""
-_PAST_WEIGHT: Final = 0.1
-"""Trying the rule on the past of a series says little about its future there."""
-_CUTS: Final = (0.25, 0.4, 0.55, 0.7, 0.85)
-"""Shares of the history after which a recommendation is tried on the rest."""
-_FEWEST_SLOTS: Final = 4
 _CLOCK: Final = 10_000_000.0
 """Seconds: an earlier time is counted from the start of a trace, not from 1970."""
 _NEAR_LIMIT: Final = 0.97
@@ -102,8 +83,15 @@ def recommend(history: ContainerHistory, options: SizeOptions) -> Recommendation
         samples=basis.count,
         mean=basis.mean,
         decides=history.decides,
-        days_to_limit=max(0.0, (limit - usual) / need.slope) if need.slope > 0 else None,
+        days_to_limit=_days_to_limit(need, limit, usual),
     )
+
+
+def _days_to_limit(need: Need, limit: int, usual: float) -> float | None:
+    """None where it does not grow: the slope of a daily rhythm is no rate, and a warm-up ends."""
+    if need.growth in ("none", "warm-up") or need.slope <= 0:
+        return None
+    return max(0.0, (limit - usual) / need.slope)
 
 
 def recommend_for_pod(
@@ -125,48 +113,6 @@ def recommend_for_pod(
     return (limit if options.guaranteed else _usual_request(together, need, limit)), limit
 
 
-def estimated_risk(slots: PeakSlots, scale: float = 1.0) -> float:
-    """The share of days above the limit: what a history of this length left to chance on the
-    traces, and the same rule tried on the past of this series."""
-    filled = slots.filled()
-    days = (filled[-1][0] - filled[0][0] + slots.width) / _DAY
-    past = _violations_in_past(slots, scale)
-    return min(1.0, _NEW_RISK / (1 + days) * _RISK_OF_SCALE[scale] + _PAST_WEIGHT * past)
-
-
-def _violations_in_past(slots: PeakSlots, scale: float) -> float:
-    """The share of days above what the rule would have recommended earlier."""
-    filled = slots.filled()
-    start, end = filled[0][0], filled[-1][0] + slots.width
-    period = min(_DAY, (end - start) / 12)
-    shares = []
-    for cut in _CUTS:
-        at = start + cut * (end - start)
-        before = [each for each in filled if each[0] < at]
-        after = [each for each in filled if each[0] >= at]
-        if len(before) < _FEWEST_SLOTS or not after:
-            continue
-        past = PeakSlots(slots.width)
-        past.first = slots.first
-        past.peaks = slots.peaks[: before[-1][0] // slots.width - past.first + 1]
-        level = need_of(past, scale).level
-        periods = {int((when - start) / period): False for when, _ in after}
-        for when, value in after:
-            if value > level:
-                periods[int((when - start) / period)] = True
-        shares.append(sum(periods.values()) / len(periods))
-    return sum(shares) / len(shares) if shares else 0.0
-
-
-def share_of_days_above(slots: PeakSlots, level: float) -> float:
-    """The share of days of a history on which it was above a level."""
-    days: dict[int, bool] = {}
-    for at, value in slots.filled():
-        day = int(at // _DAY)
-        days[day] = days.get(day, False) or value > level
-    return sum(days.values()) / len(days) if days else 0.0
-
-
 def round_up(amount: float) -> int:
     """Bytes in whole MiB."""
     return -int(-amount // _MIB) * _MIB
@@ -176,10 +122,10 @@ def _why_nothing(basis: SeriesHistory) -> str | None:
     if not basis.count:
         return "there is no sample that can be used"
     if basis.count < FEWEST_SAMPLES:
-        return f"{pluralize(basis.count, 'sample')}: too few to tell a level from a moment"
+        return f"{pluralize(basis.count, 'sample')}: too few for a recommendation"
     peak = max(peak for _, peak in basis.slots.filled())
     if not peak:
-        return "usage is 0 in every sample: was the container running?"
+        return "usage is 0 in every sample: check that the container was running"
     if peak < _SMALLEST:
         return f"the largest value is {peak:g}: usage must be in bytes"
     return None
@@ -188,17 +134,17 @@ def _why_nothing(basis: SeriesHistory) -> str | None:
 def _chosen_scale(basis: SeriesHistory, options: SizeOptions) -> tuple[float, tuple[str, ...]]:
     """How much of the usual margins to add."""
     if options.risk is not None:
-        for scale in _RISK_OF_SCALE:
+        for scale in RISK_OF_SCALE:
             if estimated_risk(basis.slots, scale) <= options.risk:
                 return scale, (f"margins × {scale:g} for a risk of {options.risk:.1%} of days",)
-        return max(_RISK_OF_SCALE), (
+        return max(RISK_OF_SCALE), (
             f"no margin brings the risk down to {options.risk:.1%}: the history is too short or "
             "too uneven",
         )
     if options.slack is not None:
         fitting = [
             scale
-            for scale in _RISK_OF_SCALE
+            for scale in RISK_OF_SCALE
             if 1 - basis.mean / round_up(need_of(basis.slots, scale).level) <= options.slack
         ]
         if fitting:
@@ -223,7 +169,8 @@ def _level_beyond_kills(history: ContainerHistory, need: Need) -> tuple[float, t
     if not kills:
         return need.level, (f"{cut_off}: more may have been needed",)
     return max(need.level, _BEYOND_LIMIT * limit), (
-        f"{cut_off} and {pluralize(kills, 'kill')} cut it off: a quarter above that limit",
+        f"{cut_off} and {pluralize(kills, 'kill')} cut it off: the recommendation is a quarter "
+        f"above that limit",
     )
 
 
@@ -237,13 +184,19 @@ def _need_reasons(need: Need) -> Iterator[str]:
     if need.record_growth >= _MIB:
         yield f"+ {_amount(need.record_growth)} as peaks grew in the newer half"
     if need.trend_growth >= _MIB:
-        kind = "and slows down: a warm-up" if need.growth == "warm-up" else "and goes on: a leak?"
+        kind = (
+            "and slows down: a warm-up"
+            if need.growth == "warm-up"
+            else "and continues: possibly a leak"
+        )
         rate = (
             f"{_amount(need.slope)} a day"
             if need.days >= 1
             else (f"{_amount(need.slope / 24)} an hour")
         )
         yield f"+ {_amount(need.trend_growth)} as the usual level rises by {rate} {kind}"
+    if need.minimum >= _MIB:
+        yield f"+ {_amount(need.minimum)}: the least for a history shorter than a day"
 
 
 def _data_notes(history: ContainerHistory, basis: SeriesHistory) -> Iterator[str]:
@@ -258,17 +211,31 @@ def _data_notes(history: ContainerHistory, basis: SeriesHistory) -> Iterator[str
             yield f"{pluralize(count, 'sample')}: {what}"
     if not basis.count:
         return
-    values = [value for _, value in basis.slots.filled() if value]
-    if values and max(values) > 100_000 * min(values):
+    if _has_mixed_units(basis):
+        values = [value for _, value in basis.slots.filled() if value]
         yield f"values from {min(values):g} to {max(values):g}: are units mixed?"
     if basis.span < _DAY:
         yield f"{_length(basis.span / _DAY)} of history: shorter than a day, whose peaks may differ"
     gap = basis.longest_gap()
     if gap > max(_SHORT_GAP, 10 * basis.interval):
-        yield f"nothing is known of up to {duration_words(int(gap * 1000))} at a time"
+        yield f"there are gaps of up to {duration_words(int(gap * 1000))} at a time"
     if basis.interval >= _LONG_INTERVAL:
         every = duration_words(int(basis.interval * 1000))
-        yield f"a sample every {every} hides shorter peaks"
+        yield f"a sample every {every} misses shorter peaks"
+    yield from _event_notes(history)
+
+
+def _has_mixed_units(basis: SeriesHistory) -> bool:
+    values = [value for _, value in basis.slots.filled() if value]
+    return bool(values) and max(values) > 100_000 * min(values)
+
+
+def _event_notes(history: ContainerHistory) -> Iterator[str]:
+    refaults, stalls = history.rises("refaults"), history.rises("stalls")
+    if refaults:
+        yield f"{pluralize(refaults, 'page')} of cache read again after reclaim: cache is needed"
+    if stalls:
+        yield "it waited for memory: with more memory it would have been faster"
     restarts = history.rises("restarts")
     if restarts:
         yield f"{pluralize(restarts, 'restart')}"
@@ -294,7 +261,7 @@ def _is_near(hour: int, other: int) -> bool:
 
 
 def _sureness(need: Need, risk: float, basis: SeriesHistory) -> Sureness:
-    if need.days < 1 or basis.faults.total > 0.1 * basis.count:
+    if need.days < 1 or basis.faults.total > 0.1 * basis.count or _has_mixed_units(basis):
         return "low"
     return "high" if need.days >= 7 and risk <= 0.01 and need.growth == "none" else "medium"
 

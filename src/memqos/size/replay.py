@@ -12,7 +12,7 @@ _GAP: Final = 600.0
 known. The flight recorder writes a level every five minutes at least."""
 
 
-class Levels(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayLevels(msgspec.Struct, frozen=True, kw_only=True):
     """What a container's cgroup would have held; None where nothing is set."""
 
     protected: int = 0
@@ -42,7 +42,7 @@ class Excess(msgspec.Struct, kw_only=True):
 class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     """What would have happened to one container."""
 
-    levels: Levels
+    levels: ReplayLevels
     seconds: float
     """How long its usage is known."""
     days: int
@@ -56,7 +56,7 @@ class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
 class Replay:
     """Counts samples of one series against levels."""
 
-    def __init__(self, levels: Levels) -> None:
+    def __init__(self, levels: ReplayLevels) -> None:
         self._levels = levels
         self._last: tuple[float, float] | None = None
         self._interval = 0.0

@@ -30,6 +30,17 @@ class WorkloadSavings(msgspec.Struct, frozen=True, kw_only=True):
     risk: float
 
 
+class NodeSavings(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods of one node together, as the scheduler counts them."""
+
+    node: str
+    pods: int
+    allocatable: int | None
+    """None where the dump has no such Node."""
+    requested: int
+    recommended: int
+
+
 class ClusterSavings(msgspec.Struct, frozen=True, kw_only=True):
     """All workloads, the largest gain first, and the nodes that their pods take."""
 
@@ -41,6 +52,8 @@ class ClusterSavings(msgspec.Struct, frozen=True, kw_only=True):
     nodes_then: int | None
     """Nodes that are enough with today's requests and with the recommended ones; None where the
     pods do not fit."""
+    by_node: tuple[NodeSavings, ...] = ()
+    """The node with the largest gain first."""
 
 
 def cluster_savings(
@@ -77,7 +90,33 @@ def cluster_savings(
         nodes=len(nodes),
         nodes_now=nodes_needed(now, nodes, release),
         nodes_then=nodes_needed(then, nodes, release),
+        by_node=tuple(_savings_by_node(pods, now, then, nodes)),
     )
+
+
+def _savings_by_node(
+    pods: Sequence[Pod],
+    now: Sequence[SchedulingDemand],
+    then: Sequence[SchedulingDemand],
+    nodes: Sequence[NodeInfo],
+) -> list[NodeSavings]:
+    placed: dict[str, list[tuple[int, int]]] = {}
+    for pod, before, after in zip(pods, now, then, strict=True):
+        if pod.spec.node_name:
+            amounts = before.charged.get(MEMORY, 0), after.charged.get(MEMORY, 0)
+            placed.setdefault(pod.spec.node_name, []).append(amounts)
+    allocatable = {node.name: node.allocatable.get(MEMORY) for node in nodes}
+    found = [
+        NodeSavings(
+            node=node,
+            pods=len(amounts),
+            allocatable=allocatable.get(node),
+            requested=sum(before for before, _ in amounts),
+            recommended=sum(after for _, after in amounts),
+        )
+        for node, amounts in placed.items()
+    ]
+    return sorted(found, key=lambda each: (each.recommended - each.requested, each.node))
 
 
 def nodes_needed(

@@ -12,7 +12,7 @@ from memqos.size.consequences import (
     ContainerLevels,
     MemorySize,
     container_levels,
-    pod_of,
+    pod_with_sizes,
     resized_pod,
     workload_of,
 )
@@ -22,8 +22,8 @@ from memqos.size.recommendation import (
     SizeOptions,
     recommend,
     recommend_for_pod,
-    share_of_days_above,
 )
+from memqos.size.risk import share_of_days_above, share_of_days_evicted
 
 
 class WorkloadManifest(msgspec.Struct, frozen=True):
@@ -55,6 +55,17 @@ class SizedContainer(msgspec.Struct, frozen=True):
         if self.levels is None or self.levels.replayed.high is None:
             return None
         return share_of_days_above(self.history.need.slots, self.levels.replayed.high)
+
+    @property
+    def evicted_days(self) -> float | None:
+        """The share of days of its history above the request while its node was under memory
+        pressure; None where no source tells of that."""
+        known = self.history.quantities
+        pressure, usage = known.get("pressure"), known.get("usage")
+        request = self.recommendation.request
+        if pressure is None or usage is None or not pressure.count or request is None:
+            return None
+        return share_of_days_evicted(usage.slots, pressure.slots, request)
 
 
 class SizedWorkload(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +154,7 @@ def _with_levels(
     levels: Mapping[str, ContainerLevels] = {}
     if sizes:
         name = members[0][0].name
-        pod = pod_of(name, sizes) if manifest is None else resized_pod(manifest.pod, sizes)
+        pod = pod_with_sizes(name, sizes) if manifest is None else resized_pod(manifest.pod, sizes)
         levels = container_levels(pod, planner)
     for history, found in members:
         yield SizedContainer(history, found, levels.get(history.name.container or "container"))

@@ -100,7 +100,9 @@ class TestCredentials:
         file.write_text("stale")
         user = User(token_file=str(file))
         api = client(secure, user, certificate_authority=str(identity.cert))
-        assert "it does not know who asks (401)" in refusal(lambda: list_objects(api, POD_RESOURCE))
+        assert "it rejects the credentials (401)" in refusal(
+            lambda: list_objects(api, POD_RESOURCE)
+        )
         assert len(secure.request_log) == 2
 
     def test_a_watch_outlives_the_token_it_began_with(
@@ -294,7 +296,7 @@ class TestCredentials:
         body = b'{"items": [{"state": "Bearer first"}]}'
         secure.answers["/api/v1/pods"] = (200, {}, body)
         text = refusal(lambda: list_objects(api, ApiResource("", "v1", "pods", Enumerated)))
-        assert "is not what was asked for (Invalid enum value" in text
+        assert "is not the requested list (Invalid enum value" in text
         assert "first" not in text
 
     @pytest.mark.parametrize(
@@ -343,7 +345,7 @@ class TestCredentials:
         user = User(username="a", password="b")
         api = client(secure, user, certificate_authority=str(identity.cert))
         secure.answers["/api/v1/pods"] = (400, {}, b"a bad user:b")
-        assert "400 to list pods: a bad user:… – look" in refusal(
+        assert "400 to list pods: a bad user:… – check" in refusal(
             lambda: list_objects(api, POD_RESOURCE)
         )
 
@@ -601,7 +603,7 @@ class TestProxies:
     def test_one_that_is_not_there_is_reported(self, identity: TlsFiles) -> None:
         with fake_api_server(identity) as server:
             through = client(server, proxy_url="http://127.0.0.1:1")
-            assert "the proxy does not let through" in refusal(
+            assert "the proxy refuses the connection" in refusal(
                 lambda: list_objects(through, POD_RESOURCE)
             )
 
@@ -700,13 +702,13 @@ contexts:
         [
             ("current-context: dev", "", "give --context, one of dev, prod"),
             ("current-context: dev", "current-context: x", "there is no context x"),
-            ("cluster: one,", "cluster: three,", "of cluster three, which is not there"),
-            ("user: jane,", "user: joe,", "of user joe, who is not there"),
-            ("server: https://one:6443, ", "", "cluster one names no server"),
+            ("cluster: one,", "cluster: three,", "of cluster three, which does not exist"),
+            ("user: jane,", "user: joe,", "of user joe, which does not exist"),
+            ("server: https://one:6443, ", "", "cluster one has no server"),
             ("tokenFile: token", "tokenFile: [1]", "expected a string, got a list"),
             ("- name: jane", "- nome: jane", "required, but missing"),
             ("clusters:", "clusters: {", "config:"),
-            ("{tokenFile: token, ", "{auth-provider: {name: gcp}, ", "as an exec plugin"),
+            ("{tokenFile: token, ", "{auth-provider: {name: gcp}, ", "with an exec plugin"),
         ],
     )
     def test_what_is_wrong_is_reported_with_its_place(

@@ -107,9 +107,10 @@ class Agent:
         assert self.agent is not None
         self.agent.send_signal(signal.SIGHUP)
 
-    def roll_back(self) -> None:
-        command = [sys.executable, "-m", "memqos.cli.main", "rollback", "--journal"]
-        subprocess.run([*command, str(self.folder / "run")], check=True, stdout=subprocess.DEVNULL)
+    def roll_back(self, *options: str) -> None:
+        journal = ["--journal", str(self.folder / "run")]
+        command = [sys.executable, "-m", "memqos.cli.main", "rollback", *journal, *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 class BareNode(Agent):

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import pytest
 from tests.vm.guest.bench_arguments import argument
-from tests.vm.guest.pods import QUICK, Setting_, burstable, file_of, watched
+from tests.vm.guest.pods import Setting_, burstable, watched
 from tests.vm.guest.support import MI, Cgroup
 
 from memqos.agent.core.guard import GuardTuning
+from memqos.lab.throttled import QUICK_GUARD, sparse_file
 
 
 class Size(NamedTuple):
@@ -38,7 +39,7 @@ SIZES = {
             "read": ("read", "FILE", 2),
         },
         600,
-        QUICK,
+        QUICK_GUARD,
         0.2,
     ),
     # As published, and the guard as it is configured by default.
@@ -74,7 +75,7 @@ def test_figures(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     container = burstable(cgroup, setting, SIZE.limit, HIGH).container
-    with file_of(tmp_path, 160 * MI) as file:
+    with sparse_file(tmp_path / "data", 160 * MI) as file:
         words = [file if word == "FILE" else word for word in SIZE.programs[program]]
         started = container.program(*words)
         outcome = watched(

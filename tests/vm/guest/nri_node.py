@@ -24,6 +24,8 @@ REQUEST: Final = 16 * MI
 LIMIT: Final = 48 * MI
 OWN: Final = (str(REQUEST), str((REQUEST + LIMIT) // 2))
 """memory.low and memory.high by the agent's plan."""
+NRI_DEADLINE: Final = 10.0
+"""Seconds; everything in the machine takes some twenty times as long, or longer on a busy host."""
 FIRST_COMMAND: Final = (
     "cat /sys/fs/cgroup/memory.low /sys/fs/cgroup/memory.high >/out/$0; exec sleep 2147483647"
 )
@@ -40,7 +42,7 @@ class NriNode(Agent):
         self.out.mkdir()
 
     def start(self, **more: object) -> None:
-        super().start(nri="on", **more)
+        super().start(nri="on", nri_deadline=f"{NRI_DEADLINE}s", **more)
         eventually("the agent is connected", lambda: self.nri()["runtime"])
 
     def nri(self) -> dict[str, Any]:
@@ -77,9 +79,9 @@ class NriNode(Agent):
     def known_pods(self) -> set[str]:
         return {pod["pod"].partition("/")[2] for pod in self.state()["pods"]}
 
-    def run(self, pod: RunningPod, name: str = "main") -> Path:
+    def run(self, pod: RunningPod, name: str = "main", script: str = FIRST_COMMAND) -> Path:
         """Start a container, whose first command writes down what it has."""
-        command = ("/bin/sh", "-c", FIRST_COMMAND, f"{pod.uid}-{name}")
+        command = ("/bin/sh", "-c", script, f"{pod.uid}-{name}")
         return pod.container(name, command, {"/out": self.out}, memory_limit_in_bytes=LIMIT)
 
     def first_values(self, pod: RunningPod, name: str = "main") -> tuple[str, ...]:

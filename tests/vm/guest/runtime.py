@@ -23,7 +23,8 @@ from tests.vm.guest.support import ROOT
 from memqos.errors import Unreachable
 from memqos.host import cri, grpc
 from memqos.host.protowire import Message, ProtoField, Repeated, decode_message, encode_message
-from memqos.plan.names import CgroupNames, Driver, QosClass, cgroup_names, inner
+from memqos.kube.pod import QosClass
+from memqos.plan.names import CgroupNames, Driver, cgroup_names, inner
 
 Handler = Literal["runc", "crun"]
 
@@ -136,6 +137,8 @@ UPDATE: Final[Message] = {"container_id": ProtoField(1, "text"), "linux": ProtoF
 NRI: Final = """
 [plugins."io.containerd.nri.v1.nri"]
   disable = false
+  plugin_registration_timeout = "60s"
+  plugin_request_timeout = "20s"
 """
 
 

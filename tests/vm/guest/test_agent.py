@@ -11,9 +11,9 @@ from tests.vm.guest.agent import Agent, BareNode
 from tests.vm.guest.owner_node import dropins, number, scope, systemctl, text
 from tests.vm.guest.runtime import make_cgroups, remove_cgroup
 from tests.vm.guest.support import MI, ROOT, Cgroup
-from tests.vm.harness.topology import Topology
 
 from memqos.agent.kernel_counters import read_counters
+from memqos.lab.vm.topology import Topology
 from memqos.plan.names import cgroup_names
 
 MACHINES = {"systemd": Topology(init="systemd", seconds_a_test=2000)}

@@ -15,7 +15,8 @@ from tests.fakes.kubelet import FakeKubelet, fake_kubelet, self_signed
 from tests.fakes.scripted_kubelet import SYNC, TIERED, ScriptedKubelet, Settings
 from tests.vm.guest.agent import BareNode
 from tests.vm.guest.support import ROOT, Cgroup
-from tests.vm.harness.topology import Topology
+
+from memqos.lab.vm.topology import Topology
 
 MACHINES = {"small": Topology()}
 
@@ -124,7 +125,9 @@ def test_a_hole_is_closed_when_the_kubelet_answers_and_still_reserves(
         assert node.above() == KEPT
         assert not node.state()["leftAlone"]
         assert node.end(signal.SIGTERM) == 0
-        node.roll_back()
+        # What the kubelet has not confirmed yet is decided by its configuration.
+        (tmp_path / "kubelet.yaml").write_text(TIERED.configuration)
+        node.roll_back("--kubelet", str(tmp_path / "kubelet.yaml"), "--release", "1.38")
         assert node.above() == KEPT
 
 

@@ -15,8 +15,8 @@ from tests.vm.guest.kubelet import HIGH, LOW, high, manifest
 from tests.vm.guest.owner_node import dropins, number, systemctl, text
 from tests.vm.guest.runtime import Containerd, RunningPod, make_cgroups
 from tests.vm.guest.support import MI, ROOT
-from tests.vm.harness.topology import Topology
 
+from memqos.lab.vm.topology import Topology
 from memqos.plan.names import Driver, cgroup_names
 
 MACHINES = {

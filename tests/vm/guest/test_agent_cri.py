@@ -11,7 +11,8 @@ from tests.vm.guest.agent import Agent
 from tests.vm.guest.owner_node import Memqos, number, systemctl, text
 from tests.vm.guest.runtime import Containerd, RunningPod
 from tests.vm.guest.support import MI
-from tests.vm.harness.topology import Topology
+
+from memqos.lab.vm.topology import Topology
 
 MACHINES = {"systemd": Topology(nodes=(1280,), init="systemd")}
 

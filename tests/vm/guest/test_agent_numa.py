@@ -11,8 +11,8 @@ from tests.eventually import eventually
 from tests.vm.guest.agent import BareNode
 from tests.vm.guest.support import MI, Cgroup, Workload
 from tests.vm.guest.test_numa import CONFIGURATION, HUGE, PAGES, pod
-from tests.vm.harness.topology import Topology
 
+from memqos.lab.vm.topology import Topology
 from memqos.numa.checkpoint import encode_checkpoint
 from memqos.numa.machine_state import MemoryBlock, MemoryManagerState
 from memqos.release import Release

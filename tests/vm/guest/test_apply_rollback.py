@@ -8,7 +8,6 @@ from tests.eventually import PATIENCE, eventually
 from tests.fakes.crash import VICTIMS, is_killed
 from tests.vm.guest.node import RELEASE, Node, a_pod
 from tests.vm.guest.support import MI, Cgroup
-from tests.vm.harness.topology import Topology
 
 from memqos.converge.apply import ApplyResult, apply
 from memqos.converge.cgroup_writer import read_write_options
@@ -20,6 +19,7 @@ from memqos.converge.steps import WriteResult, WriteStep, steps_of
 from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.lock import Locked
 from memqos.host.machine import read_machine
+from memqos.lab.vm.topology import Topology
 from memqos.plan.changes import MANAGED, Change
 from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting

@@ -14,11 +14,12 @@ from tests.builders import stanza
 from tests.eventually import eventually
 from tests.vm.guest.agent import Agent
 from tests.vm.guest.node import RELEASE, Node, a_pod
-from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive
-from tests.vm.harness.topology import Topology
+from tests.vm.guest.support import MI, ROOT, Cgroup
 
 from memqos.cli.main import cli
 from memqos.host.cgroups import read_tree
+from memqos.lab.node import protection_is_recursive
+from memqos.lab.vm.topology import Topology
 from memqos.plan.changes import MANAGED
 
 MACHINES = {"plain": Topology()}
@@ -108,7 +109,7 @@ def test_a_node_is_converged_by_apply_and_as_before_after_rollback(
 
     assert shell.rollback().out == f"{len(changes)} put back\n"
     assert values() == before
-    assert shell.rollback().out == "nothing to put back\n"
+    assert shell.rollback().out == "nothing to restore\n"
 
 
 def test_a_container_past_its_applied_memory_high_is_throttled_and_doctor_sees_it(

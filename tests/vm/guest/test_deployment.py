@@ -16,7 +16,8 @@ from tests.vm.guest.owner_node import Memqos, dropins, number, systemctl, text
 from tests.vm.guest.processes import status_of, writable_mounts
 from tests.vm.guest.runtime import Containerd, RunningPod
 from tests.vm.guest.support import MI
-from tests.vm.harness.topology import Topology
+
+from memqos.lab.vm.topology import Topology
 
 MACHINES = {
     "systemd": Topology(
@@ -217,7 +218,7 @@ def test_with_the_owners_values_outlive_reload_runtime_and_agent(node: Node) -> 
     said = agent.run(*PYTHON, "-m", "memqos", "rollback")
     assert (said.code, said.out) == (
         0,
-        "5 put back\n9 put back in what systemd and the runtime keep\n",
+        "5 put back\n9 restored in systemd and the runtime\n",
     )
     node.end(agent)
     assert node.values() == node.before

@@ -6,9 +6,9 @@ import pytest
 from tests.eventually import eventually
 from tests.vm.guest.processes import watches
 from tests.vm.guest.support import MI, ROOT, Cgroup
-from tests.vm.harness.topology import Topology
 
 from memqos.agent.watches import EventWatches
+from memqos.lab.vm.topology import Topology
 
 MACHINES = {"small": Topology(nodes=(512,))}
 

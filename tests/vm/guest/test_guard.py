@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 from tests.builders import oom_reports
 from tests.eventually import PATIENCE, eventually
-from tests.vm.guest.pods import SETTINGS, Outcome, Setting_, burstable, file_of, watched
+from tests.vm.guest.pods import SETTINGS, Setting_, burstable, watched
 from tests.vm.guest.support import MI, Cgroup
-from tests.vm.harness.topology import Topology
 
 from memqos.agent.core.guard import GuardTuning
 from memqos.host.kmsg import KernelLog
 from memqos.kernel.oom_report import OomReport
+from memqos.lab.throttled import ThrottledRun, sparse_file
+from memqos.lab.vm.topology import Topology
 from memqos.record.readings import kill_record
 
 MACHINES = {"small": Topology(nodes=(512,))}
@@ -22,7 +23,9 @@ ENOUGH = 80
 """High events after which a program that has not got anywhere is said to be throttled still."""
 
 
-def run(cgroup: Cgroup, setting: Setting_, *program: object, patience: int = ENOUGH) -> Outcome:
+def run(
+    cgroup: Cgroup, setting: Setting_, *program: object, patience: int = ENOUGH
+) -> ThrottledRun:
     container = burstable(cgroup, setting, LIMIT, HIGH).container
 
     def gives_up() -> bool:
@@ -66,7 +69,7 @@ def test_bursts_within_the_limit_end_well_but_for_upstreams_values(
 def test_reading_through_the_page_cache_ends_well_always_and_moves_no_guard(
     setting: Setting_, cgroup: Cgroup, tmp_path: Path
 ) -> None:
-    with file_of(tmp_path, 96 * MI) as file:
+    with sparse_file(tmp_path / "data", 96 * MI) as file:
         outcome = run(cgroup, setting, "read", file, 2, patience=100_000)
     assert (outcome.end, outcome.kills, outcome.guard_steps) == ("finished", 0, 0)
 

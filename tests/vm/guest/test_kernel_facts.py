@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.eventually import eventually
-from tests.vm.guest.support import CONTROLLERS, MI, ROOT, Cgroup
-from tests.vm.harness.topology import Topology
+from tests.vm.guest.support import MI, ROOT, Cgroup
 
 from memqos.host.inotify import WRITE_EVENTS, Inotify
+from memqos.lab.cgroup import CONTROLLERS
+from memqos.lab.vm.topology import Topology
 from memqos.plan.changes import DEFAULTS, as_stored
 
 MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512)}

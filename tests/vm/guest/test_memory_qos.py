@@ -37,10 +37,10 @@ from tests.vm.guest.owner_node import (
 )
 from tests.vm.guest.runtime import Containerd, RunningPod
 from tests.vm.guest.support import MI, ROOT
-from tests.vm.harness.topology import Topology
 
 from memqos.agent.nri import NriRuntime
 from memqos.kernel.machine import NRI_SOCKET
+from memqos.lab.vm.topology import Topology
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
 

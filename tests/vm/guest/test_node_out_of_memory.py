@@ -6,7 +6,8 @@ import pytest
 from tests.builders import box, node_settings, of_containers, planned, pod
 from tests.eventually import eventually
 from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order
-from tests.vm.harness.topology import Topology
+
+from memqos.lab.vm.topology import Topology
 
 pytestmark = pytest.mark.usefixtures("spared")
 

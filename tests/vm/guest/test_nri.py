@@ -12,8 +12,8 @@ from tests.vm.guest.nri_node import HIGH, LIMIT, LOW, OWN, NriNode, values
 from tests.vm.guest.owner_node import number, systemctl, text
 from tests.vm.guest.runtime import Handler
 from tests.vm.guest.support import MI
-from tests.vm.harness.topology import Topology
 
+from memqos.lab.vm.topology import Topology
 from memqos.plan.names import Driver
 
 MACHINES = {

@@ -1,21 +1,45 @@
 """Faults in the middle of creations: none of those fails, and every container gets its values."""
 
 import signal
+import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.eventually import eventually
 from tests.vm.guest.agent import Agent
-from tests.vm.guest.nri_node import LIMIT, OWN, NriNode, OtherPlugin, values
+from tests.vm.guest.nri_node import LIMIT, NRI_DEADLINE, OWN, NriNode, OtherPlugin, values
 from tests.vm.guest.owner_node import number
 from tests.vm.guest.support import MI
-from tests.vm.harness.topology import Topology
 
 from memqos.host.grpc import GrpcError
+from memqos.lab.vm.topology import Topology
 
 MACHINES = {"forky": Topology(suite="forky", nodes=(1536,), init="systemd")}
 CREATIONS = 20
+
+
+@contextmanager
+def slowed(process: subprocess.Popen[str]) -> Iterator[None]:
+    """It goes on for a moment at a time, and answers late."""
+    is_over = threading.Event()
+
+    def slow_down() -> None:
+        while not is_over.is_set():
+            process.send_signal(signal.SIGSTOP)
+            is_over.wait(0.4)
+            process.send_signal(signal.SIGCONT)
+            is_over.wait(0.1)
+
+    thread = threading.Thread(target=slow_down)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +80,9 @@ def test_no_creation_fails_whatever_becomes_of_the_agent_and_the_runtime(node: N
     create(4)
     node.agent.send_signal(signal.SIGCONT)
     create(2)
+    eventually("the agent is connected again", lambda: node.nri()["runtime"])
+    with slowed(node.agent):
+        create(2)
     node.end(signal.SIGKILL)
     create(2)
     node.start()
@@ -70,16 +97,32 @@ def test_no_creation_fails_whatever_becomes_of_the_agent_and_the_runtime(node: N
     eventually("the agent is connected again", lambda: node.nri()["runtime"])
 
 
-def test_a_second_agent_does_not_connect_while_the_first_is_there(
-    node: NriNode, tmp_path: Path
-) -> None:
+def test_of_two_agents_started_at_once_one_connects(node: NriNode, tmp_path: Path) -> None:
+    node.end(signal.SIGTERM)
     with Agent(tmp_path, "systemd") as second:
-        second.start(nri="on", mode="observe")
-        eventually("it says why it waits", lambda: second.state()["nri"]["problem"])
-        assert "another memqos is connected" in second.state()["nri"]["problem"]
+        options = {"nri": "on", "nri_deadline": f"{NRI_DEADLINE}s"}
+        starting = threading.Thread(
+            target=lambda: second.start(mode="observe", **options), daemon=True
+        )
+        starting.start()
+        Agent.start(node, **options)
+        starting.join()
+        both = (node, second)
+        eventually(
+            "one of them is connected, and the other says why it is not",
+            lambda: sorted(_connection(each) for each in both) == ["connected", "waiting"],
+        )
         pod = node.pod("beside-two")
-        node.run(pod)
-        assert node.first_values(pod) == OWN
+        cgroup = node.run(pod)
+        eventually("it has its values", lambda: values(cgroup) == OWN)
+    eventually("the other one has gone", lambda: node.nri()["runtime"])
+
+
+def _connection(agent: Agent) -> str:
+    nri = agent.state()["nri"]
+    if nri["runtime"]:
+        return "connected"
+    return "waiting" if "another memqos is connected" in (nri["problem"] or "") else "starting"
 
 
 def test_a_killed_agent_leaves_a_journal_of_what_the_runtime_set(node: NriNode) -> None:

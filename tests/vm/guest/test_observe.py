@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.machine import deep_folder
-from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive
-from tests.vm.harness.topology import Topology
+from tests.vm.guest.support import MI, ROOT, Cgroup
 
 from memqos.converge.observation import observe_live
 from memqos.converge.pod_sources import FilePods
@@ -21,6 +20,8 @@ from memqos.converge.snapshots import (
 from memqos.host.cgroups import read_tree
 from memqos.host.machine import read_machine
 from memqos.kernel.file_formats import controllers_of, parse_keyed, stall_of, withheld_at
+from memqos.lab.node import protection_is_recursive
+from memqos.lab.vm.topology import Topology
 
 MACHINES = {
     "two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512),

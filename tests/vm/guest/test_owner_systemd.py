@@ -19,9 +19,9 @@ from tests.vm.guest.owner_node import (
 )
 from tests.vm.guest.runtime import make_cgroups, remove_cgroup
 from tests.vm.guest.support import MI, ROOT
-from tests.vm.harness.topology import Topology
 
 from memqos.host.systemd_bus import SystemdManager
+from memqos.lab.vm.topology import Topology
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
 
@@ -161,7 +161,7 @@ class TestAScope:
         assert set(ends(memqos.apply([step])).values()) == {"withheld"}
         (result,) = memqos.apply([step], force=True).results
         assert (result.outcome, text(container, HIGH)) == ("refused", "max")
-        assert "usage does not fall to it" in (result.detail or "")
+        assert "usage does not fall below it" in (result.detail or "")
         workload.end()
 
 

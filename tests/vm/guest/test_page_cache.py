@@ -3,9 +3,17 @@
 from pathlib import Path
 
 import pytest
-from tests.vm.guest.page_cache import LIMIT, PLACEMENTS, Figures, measured
-from tests.vm.guest.support import MI, Cgroup, protection_is_recursive
-from tests.vm.harness.topology import Topology
+from tests.vm.guest.support import MI, Cgroup
+
+from memqos.lab.node import protection_is_recursive
+from memqos.lab.scenario import Workbench
+from memqos.lab.scenarios.page_cache import (
+    CACHE_LIMIT,
+    PLACEMENT_VARIANTS,
+    PageCacheRun,
+    read_in_guaranteed_pod,
+)
+from memqos.lab.vm.topology import Topology
 
 MACHINES = {
     "recursive": Topology(nodes=(512,)),
@@ -15,34 +23,35 @@ MACHINES = {
 TIMES = 2
 TOLERANCE = 4 * MI
 
-_measured: dict[str, Figures] = {}
+_measured: dict[str, PageCacheRun] = {}
 """Once is enough for all that is said about a placement."""
 
 
 @pytest.fixture
-def figures(request: pytest.FixtureRequest, cgroup: Cgroup, tmp_path: Path) -> Figures:
+def figures(request: pytest.FixtureRequest, cgroup: Cgroup, tmp_path: Path) -> PageCacheRun:
     name = request.param
     if name not in _measured:
-        _measured[name] = measured(cgroup, PLACEMENTS[name], tmp_path, TIMES)
+        bench = Workbench(cgroup, tmp_path, [])
+        _measured[name] = read_in_guaranteed_pod(bench, PLACEMENT_VARIANTS[name], TIMES)
     return _measured[name]
 
 
 @pytest.mark.parametrize("figures", ["containers"], indirect=True)
-def test_claimed_by_containers_page_cache_turns_into_kills(figures: Figures) -> None:
+def test_claimed_by_containers_page_cache_turns_into_kills(figures: PageCacheRun) -> None:
     assert figures.read < TIMES
     assert figures.kills > 0
-    assert figures.at_own_limit == LIMIT
+    assert figures.at_own_limit == CACHE_LIMIT
 
 
-@pytest.mark.parametrize("figures", ["no protection", "pods", "margin"], indirect=True)
-def test_claimed_otherwise_a_pod_reclaims_its_own_page_cache(figures: Figures) -> None:
+@pytest.mark.parametrize("figures", ["none", "pods", "margin"], indirect=True)
+def test_claimed_otherwise_a_pod_reclaims_its_own_page_cache(figures: PageCacheRun) -> None:
     assert figures.read == TIMES
     assert figures.kills == 0
     assert figures.scanned > 0
 
 
 @pytest.mark.parametrize("figures", ["pods", "margin"], indirect=True)
-def test_others_are_held_off_as_far_as_predicted(figures: Figures) -> None:
+def test_others_are_held_off_as_far_as_predicted(figures: PageCacheRun) -> None:
     held = min(figures.before, figures.node_short)
     assert figures.kept > held - TOLERANCE
 
@@ -50,7 +59,7 @@ def test_others_are_held_off_as_far_as_predicted(figures: Figures) -> None:
 @pytest.mark.skipif(protection_is_recursive(), reason="with memory_recursiveprot it does")
 @pytest.mark.parametrize("figures", ["pods"], indirect=True)
 def test_without_memory_recursiveprot_a_pods_claim_does_not_reach_its_containers(
-    figures: Figures,
+    figures: PageCacheRun,
 ) -> None:
     assert figures.node_short == 0
     assert figures.kept < figures.before - TOLERANCE

@@ -8,7 +8,8 @@ from tests.builders import stanza
 from tests.eventually import eventually
 from tests.vm.guest.node import Node, a_pod
 from tests.vm.guest.support import MI, Cgroup, Workload
-from tests.vm.harness.topology import Topology
+
+from memqos.lab.vm.topology import Topology
 
 MACHINES = {"plain": Topology()}
 

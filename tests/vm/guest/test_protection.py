@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import pytest
 from tests.eventually import eventually
-from tests.vm.guest.support import MI, Cgroup, Workload, protection_is_recursive
-from tests.vm.harness.topology import Topology
+from tests.vm.guest.support import MI, Cgroup, Workload
 
+from memqos.lab.node import protection_is_recursive
+from memqos.lab.vm.topology import Topology
 from memqos.plan.effective import Claim, Protection, effective
 
 MACHINES = {

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.eventually import eventually
 from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order
-from tests.vm.harness.topology import Topology
 
 from memqos.cli.rank_oom import command
 from memqos.kernel.file_formats import memory_of
+from memqos.lab.vm.topology import Topology
 
 pytestmark = pytest.mark.usefixtures("spared")
 

@@ -9,8 +9,8 @@ from tests.vm.guest.kubelet import EVERYTHING, HIGH, LOW, OFF, high, manifest
 from tests.vm.guest.owner_node import Memqos, ends, number, systemctl, text
 from tests.vm.guest.runtime import Containerd, Handler, RunningPod
 from tests.vm.guest.support import MI
-from tests.vm.harness.topology import Topology
 
+from memqos.lab.vm.topology import Topology
 from memqos.plan.names import Driver
 
 MACHINES = {"systemd": Topology(nodes=(1280,), init="systemd")}

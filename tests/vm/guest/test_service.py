@@ -17,8 +17,8 @@ from tests.vm.guest.owner_node import dropins, number, scope, systemctl, text
 from tests.vm.guest.processes import status_of
 from tests.vm.guest.runtime import make_cgroups, remove_cgroup
 from tests.vm.guest.support import MI, ROOT
-from tests.vm.harness.topology import Topology
 
+from memqos.lab.vm.topology import Topology
 from memqos.plan.names import cgroup_names
 
 MACHINES = {"systemd": Topology(init="systemd")}

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.eventually import eventually
 from tests.vm.guest.support import MI, ROOT
-from tests.vm.harness.topology import Topology
+
+from memqos.lab.vm.topology import Topology
 
 MACHINES = {"systemd": Topology(init="systemd")}
 

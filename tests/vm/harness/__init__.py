@@ -1,5 +1,5 @@
-"""A real kernel for the tests: an image made of Debian packages, machines emulated by QEMU.
+"""Tests on a real kernel: which machines modules want, what is put into them, what came of it.
 
-The host side runs where the tests are started. What runs in the machine before the tests does is
-in `boot/`; the tests themselves are in `tests/vm/guest`, which the host never imports.
+The machines are those of `memqos.lab.vm`. The tests themselves are in `tests/vm/guest`, which the
+host never imports.
 """

@@ -1,12 +1,15 @@
 """Reads which machines a test module wants, without importing it."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from tests.vm.harness.topology import Topology
+from msgspec import structs
+
+from memqos.lab.vm.topology import SUITES, Suite, Topology
 
 NAME = "MACHINES"
+DEFAULT: Suite = "bookworm"
 
 
 class Undeclared(Exception):
@@ -38,6 +41,25 @@ def shared(modules: Iterable[Path]) -> list[tuple[list[Path], Topology]]:
             alone = module if topology.init == "systemd" else None
             found.setdefault((topology, alone), []).append(module)
     return [(together, topology) for (topology, _), together in found.items()]
+
+
+def in_suites(
+    groups: Iterable[tuple[list[Path], Topology]], suites: Collection[Suite], smoke: Collection[str]
+) -> list[tuple[list[Path], Topology]]:
+    """The groups as they are, and again on other systems: whole in `suites`, else `smoke` alone.
+
+    A module that names a suite is about that one.
+    """
+    found = []
+    for modules, topology in groups:
+        found.append((modules, topology))
+        if topology.suite != DEFAULT:
+            continue
+        for suite in SUITES:
+            chosen = [each for each in modules if suite in suites or each.stem in smoke]
+            if suite != DEFAULT and chosen:
+                found.append((chosen, structs.replace(topology, suite=suite)))
+    return found
 
 
 def _name(key: ast.expr | None, module: Path) -> str:

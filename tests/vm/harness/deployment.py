@@ -11,12 +11,21 @@ from pathlib import Path
 
 from tests.fakes.kubelet import self_signed
 from tests.overlays import FILE, rendered
-from tests.vm.harness import tools
-from tests.vm.harness.building import locked, run
-from tests.vm.harness.image import PROJECT, cache
+
+from memqos.lab.vm import tools
+from memqos.lab.vm.building import locked, run_tool
+from memqos.lab.vm.image import PROJECT, image_cache
 
 KUSTOMIZE = PROJECT / "deploy" / "kustomize"
-INGREDIENTS = ("pyproject.toml", "README.md", "LICENSE", "requirements.txt", "src", "deploy/image")
+INGREDIENTS = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "requirements.txt",
+    "src",
+    "deploy/image",
+    "deploy/steps.py",
+)
 KEPT_IMAGES = 3
 
 
@@ -26,7 +35,7 @@ def obstacle() -> str | None:
         return None
     if importlib.util.find_spec("setuptools") is None:
         return "memqos's image needs setuptools: run the tests with make test"
-    return tools.obstacle_to_building(cache())
+    return tools.obstacle_to_building(image_cache())
 
 
 def deployment(folder: Path) -> Path:
@@ -41,7 +50,10 @@ def deployment(folder: Path) -> Path:
 
 
 def overlays(copy: Path) -> Iterator[tuple[str, list[dict[str, object]]]]:
-    """Every overlay, and `owners`: enforce with the component that its comment names."""
+    """Every overlay, and `owners`: enforce with the component that its comment names.
+
+    The kubelet of the machine is older than 1.33, so agents are given its configuration file.
+    """
     shutil.copytree(KUSTOMIZE, copy)
     owners, enforce = copy / "overlays" / "owners", copy / "overlays" / "enforce"
     shutil.copytree(enforce, owners)
@@ -49,8 +61,21 @@ def overlays(copy: Path) -> Iterator[tuple[str, list[dict[str, object]]]]:
     commented = "# components:\n# - ../../components/owners\n"
     assert commented in text
     (owners / FILE).write_text(text.replace(commented, commented.replace("# ", "")))
-    for overlay in (copy / "overlays").iterdir():
-        yield overlay.name, rendered(overlay)
+    for overlay in sorted((copy / "overlays").iterdir()):
+        yield overlay.name, rendered(_on_old_kubelets(overlay))
+
+
+def _on_old_kubelets(overlay: Path) -> Path:
+    """An overlay beside this one that adds the kubelet's file to an agent."""
+    if overlay.name == "webhook":
+        return overlay
+    made = overlay.parent.parent / f"{overlay.name}-on-old-kubelets"
+    made.mkdir()
+    (made / FILE).write_text(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+        f"resources: [../overlays/{overlay.name}]\ncomponents: [../components/kubelet-file]\n"
+    )
+    return made
 
 
 def _image() -> Path:
@@ -65,12 +90,12 @@ def _image() -> Path:
 
 
 def _build(to: Path) -> None:
-    pip = tools.pip()
+    pip = tools.pip_command()
     assert pip is not None
     python = pip[0]
     # As make image does: by the Python that has pip, with the setuptools of the one that tests.
     command = ("-m", "deploy.image.build", "--setuptools-of", sys.executable, str(to))
-    run("env", "--chdir", str(PROJECT), python, *command)
+    run_tool("env", "--chdir", str(PROJECT), python, *command)
 
 
 def built() -> Path:
@@ -78,7 +103,7 @@ def built() -> Path:
     content = hashlib.sha256()
     for file in _ingredients():
         content.update(f"{file.relative_to(PROJECT)}\0".encode() + file.read_bytes())
-    return cache() / f"memqos-{content.hexdigest()[:16]}.tar"
+    return image_cache() / f"memqos-{content.hexdigest()[:16]}.tar"
 
 
 def _ingredients() -> Iterator[Path]:

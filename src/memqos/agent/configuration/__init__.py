@@ -42,9 +42,13 @@ Resync = Annotated[
     float, Meta(ge=1, extra={"words": "a duration of a second or more", **_DURATION})
 ]
 Interval = Annotated[float, Meta(gt=0, extra={"words": "a duration above 0", **_DURATION})]
+NriDeadline = Annotated[
+    float,
+    Meta(gt=0, le=10, extra={"words": "a duration above 0s, up to 10s", **_DURATION}),
+]
 Grace = Annotated[float, Meta(ge=0, extra={"words": "a duration from 0s on", **_DURATION})]
 FilePath = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a path"})]
-OneLineText = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a text"})]
+OneLineText = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a string"})]
 
 
 class ConfigSection(
@@ -60,36 +64,39 @@ class PodSourceConfig(ConfigSection, frozen=True, kw_only=True):
         PodOrigin | None,
         _description(
             "auto: the kubelet's PodsAPI where its socket answers, then the kubelet's endpoint if "
-            "its address is given, then the API server. By default what the other fields say."
+            "its address is given, then the API server. By default it follows from the other "
+            "fields."
         ),
     ] = None
     files: Annotated[
         tuple[FilePath, ...],
-        _description("Files and folders of manifests; none where a kubelet is asked."),
+        _description(
+            "Files and folders of manifests; none if pods come from a kubelet or cluster."
+        ),
     ] = ("/etc/memqos/pods",)
     kubelet: Annotated[
         OneLineText | None, _description("The kubelet's address, such as https://127.0.0.1:10250.")
     ] = None
-    token_file: Annotated[FilePath | None, _description("A token to ask the kubelet with.")] = None
-    ca_file: Annotated[FilePath | None, _description("Who signed the kubelet's certificate.")] = (
-        None
-    )
+    token_file: Annotated[FilePath | None, _description("A bearer token for the kubelet.")] = None
+    ca_file: Annotated[FilePath | None, _description("The CA of the kubelet's certificate.")] = None
     client_cert: Annotated[
-        FilePath | None, _description("A certificate to ask the kubelet with.")
+        FilePath | None, _description("A client certificate for the kubelet.")
     ] = None
     client_key: Annotated[FilePath | None, _description("The key of the client certificate.")] = (
         None
     )
     server_name: Annotated[
-        OneLineText | None, _description("The name in the kubelet's certificate.")
+        OneLineText | None, _description("The server name in the kubelet's certificate.")
     ] = None
     cluster: Annotated[
         bool,
-        _description("Follow the pods of this node at the API server, as kubectl would reach it."),
+        _description(
+            "Watch the pods of this node at the API server, with the kubeconfig that kubectl uses."
+        ),
     ] = False
     node_name: Annotated[
         OneLineText | None,
-        _description("The name the cluster knows this node by.  [default: the hostname]"),
+        _description("The name of this Node in the cluster.  [default: the hostname]"),
     ] = None
     socket: Annotated[
         FilePath | None,
@@ -110,11 +117,11 @@ class RampConfig(ConfigSection, frozen=True):
     """How memory.high is brought under what is in use: step by step, never at once."""
 
     step: Annotated[
-        PositiveShare, _description("How far a step goes, as a share of what is in use.")
+        PositiveShare, _description("The size of a step, as a share of the memory in use.")
     ] = 0.1
-    interval: Annotated[Interval, _description("How long to wait between two steps.")] = 10.0
+    interval: Annotated[Interval, _description("The time between two steps.")] = 10.0
     # Named `disabled` in files: YAML 1.1 reads a key `off` as false.
-    off: Annotated[bool, _description("Set memory.high under what is in use in one step.")] = (
+    off: Annotated[bool, _description("Lower memory.high below usage in one step.")] = (
         msgspec.field(default=False, name="disabled")
     )
 
@@ -122,10 +129,17 @@ class RampConfig(ConfigSection, frozen=True):
 class FightConfig(ConfigSection, frozen=True):
     """When a value that somebody else keeps changing is left alone."""
 
-    times: Annotated[Count, _description("So often a value is put back within that time.")] = 5
-    minutes: Annotated[Minutes, _description("How far back changes of a value count.")] = 10.0
+    times: Annotated[
+        Count, _description("How many times a value is restored within that time.")
+    ] = 5
+    minutes: Annotated[
+        Minutes, _description("The time, in minutes, in which changes of a value are counted.")
+    ] = 10.0
     grace: Annotated[
-        Grace, _description("How long changes in a new cgroup are its creator's, and do not count.")
+        Grace,
+        _description(
+            "How long changes in a new cgroup are attributed to its creator, and not counted."
+        ),
     ] = 5.0
 
 
@@ -133,17 +147,25 @@ class GuardConfig(ConfigSection, frozen=True):
     """How memory.high is widened for containers that cannot progress, and narrowed again."""
 
     off: Annotated[
-        bool, _description("Leave memory.high as planned, even where it stops a container.")
+        bool, _description("Keep memory.high as planned, even if a container makes no progress.")
     ] = msgspec.field(default=False, name="disabled")
-    interval: Annotated[Interval, _description("How often containers are looked at.")] = 5.0
+    interval: Annotated[Interval, _description("How often containers are sampled.")] = 5.0
     period: Annotated[
         Interval,
-        _description("How long a container must be stuck before a step, and steps are apart."),
+        _description(
+            "How long a container must be stuck before memory.high is raised a step, and the "
+            "time between steps."
+        ),
     ] = 5.0
     steps: Annotated[Count, _description("Steps from the planned memory.high to memory.max.")] = 4
-    calm: Annotated[Interval, _description("How long all must be calm before a step back.")] = 60.0
+    calm: Annotated[
+        Interval,
+        _description(
+            "How long a container must be without pressure before memory.high is lowered a step."
+        ),
+    ] = 60.0
     exclude_anonymous: Annotated[
-        bool, _description("Do not throttle at all what is mostly anonymous memory without swap.")
+        bool, _description("Do not throttle containers with mostly anonymous memory and no swap.")
     ] = False
 
 
@@ -153,16 +175,35 @@ class RecorderConfig(ConfigSection, frozen=True):
     off: Annotated[bool, _description("Record nothing.")] = msgspec.field(
         default=False, name="disabled"
     )
-    folder: Annotated[FilePath, _description("Where the records are.")] = "/var/lib/memqos/records"
-    kib_each: Annotated[Count, _description("KiB a container, of which the oldest make room.")] = 64
-    containers: Annotated[Count, _description("Containers in all; the longest gone make room.")] = (
-        512
+    folder: Annotated[FilePath, _description("The folder of the records.")] = (
+        "/var/lib/memqos/records"
     )
-    days: Annotated[Days, _description("How long a container that is gone is remembered.")] = 7.0
+    kib_each: Annotated[
+        Count, _description("KiB per container; the oldest records are overwritten.")
+    ] = 64
+    containers: Annotated[
+        Count,
+        _description(
+            "Containers in total; records of those removed longest ago are deleted first."
+        ),
+    ] = 512
+    days: Annotated[Days, _description("How long records of a removed container are kept.")] = 7.0
+
+
+class EndpointConfig(ConfigSection, frozen=True):
+    """Where those who may read a pod get its records: over TLS, with a token of their own."""
+
+    listen: Annotated[
+        str | None, _description("ADDRESS:PORT of the read endpoint.  [default: no endpoint]")
+    ] = None
+    tls_cert: Annotated[
+        FilePath | None, _description("The certificate chain of the read endpoint.")
+    ] = None
+    tls_key: Annotated[FilePath | None, _description("The key of that certificate.")] = None
 
 
 class AgentConfiguration(ConfigSection, frozen=True, kw_only=True):
-    """The configuration of a memqos agent. What it leaves out follows from the node."""
+    """The configuration of a memqos agent. Fields that are not set follow from the node."""
 
     release: Annotated[
         OneLineText | None,
@@ -181,86 +222,95 @@ class AgentConfiguration(ConfigSection, frozen=True, kw_only=True):
     allow_old_kernel: Annotated[
         bool,
         _description(
-            "Write memory.high on a kernel before 5.9, which can stop a container there for good."
+            "Write memory.high on a kernel before 5.9, which can hang a container there "
+            "permanently."
         ),
     ] = False
     placement: Annotated[
         Placement,
         _description(
-            "Who claims protection: containers, as the kubelet; pods, so that they can reclaim "
-            "their own page cache; or containers with a margin below their limit."
+            "The cgroups that get protection: containers, as with the kubelet; pods, so that "
+            "they can reclaim their own page cache; or containers with a margin below their "
+            "limit."
         ),
     ] = "containers"
     numa: Annotated[
         Numa,
         _description(
-            "Who assigns NUMA nodes to Guaranteed containers: nobody, the kubelet as its state "
-            "says, or memqos by the rules of the Static policy."
+            "How NUMA nodes are assigned to Guaranteed containers: not at all, from the "
+            "kubelet's state, or by memqos with the rules of the Static policy."
         ),
     ] = "off"
     memory_manager_state: Annotated[
         FilePath | None,
-        _description("The kubelet's memory_manager_state. By default what the node has."),
+        _description("The kubelet's memory_manager_state file. By default the node's."),
     ] = None
     mode: Annotated[
-        AgentMode, _description("observe computes and reports, and writes nothing; enforce writes.")
+        AgentMode, _description("observe computes and reports without writing; enforce writes.")
     ] = "observe"
-    select: Annotated[Selector, _description("The pods that are looked after.")] = Selector()
+    select: Annotated[Selector, _description("The pods that the agent manages.")] = Selector()
     canary: Annotated[
-        Selector | None, _description("Only these pods are written to; the others are observed.")
+        Selector | None,
+        _description("The agent writes only to these pods, and observes the others."),
     ] = None
     allow_namespaces: Annotated[
         tuple[Namespace, ...],
-        _description("Whose pods may ask for more than the policy gives with their annotations."),
+        _description("Namespaces whose pods may request more than the policy with annotations."),
     ] = ()
-    pods: Annotated[PodSourceConfig, _description("Where the node's pods come from.")] = (
+    pods: Annotated[PodSourceConfig, _description("The source of the node's pods.")] = (
         PodSourceConfig()
     )
     events: Annotated[
-        bool, _description("Tell a cluster that pods come from, in Events, what is done to them.")
+        bool,
+        _description("Post Events on pods about changes to them, if pods come from a cluster."),
     ] = True
-    resync: Annotated[Resync, _description("How often the whole node is looked at.")] = 60.0
+    resync: Annotated[Resync, _description("How often the whole node is reconciled.")] = 60.0
     jitter: Annotated[
-        Jitter, _description("How far a resync may come early or late, as a share of its interval.")
+        Jitter, _description("Random deviation of the resync interval, as a share of it.")
     ] = 0.1
     min_share: Annotated[
         PositiveShare,
         _description("The largest sum of memory.min, as a share of the node's memory."),
     ] = 0.8
-    ramp: Annotated[
-        RampConfig, _description("How memory.high is brought under what is in use.")
-    ] = RampConfig()
+    ramp: Annotated[RampConfig, _description("How memory.high is lowered below usage.")] = (
+        RampConfig()
+    )
     fight: Annotated[
-        FightConfig, _description("When a value others keep changing is left alone.")
+        FightConfig,
+        _description("When the agent stops restoring a value that something else keeps changing."),
     ] = FightConfig()
-    guard: Annotated[GuardConfig, _description("How those who cannot progress are let on.")] = (
-        GuardConfig()
+    guard: Annotated[
+        GuardConfig, _description("How memory.high is raised for containers that make no progress.")
+    ] = GuardConfig()
+    recorder: Annotated[
+        RecorderConfig, _description("The records of every container (flight recorder).")
+    ] = RecorderConfig()
+    listen: Annotated[str, _description("ADDRESS:PORT of /metrics, /healthz and /readyz.")] = (
+        "127.0.0.1:9177"
     )
-    recorder: Annotated[RecorderConfig, _description("What is kept of every container.")] = (
-        RecorderConfig()
-    )
-    listen: Annotated[
-        str, _description("Where /metrics, /healthz and /readyz are: ADDRESS:PORT.")
-    ] = "127.0.0.1:9177"
-    state_socket: Annotated[FilePath, _description("The unix socket that answers /state.")] = (
+    endpoint: Annotated[
+        EndpointConfig,
+        _description("The read endpoint: users who may get a pod can read its records, over TLS."),
+    ] = EndpointConfig()
+    state_socket: Annotated[FilePath, _description("The unix socket of /state.")] = (
         "/run/memqos/state.sock"
     )
     kep_metrics: Annotated[
-        bool, _description("Export the KEP's metric names as well, where the kubelet does not.")
+        bool, _description("Also export the metric names of the KEP, if the kubelet does not.")
     ] = False
     cadvisor_metrics: Annotated[
         bool,
         _description(
-            "Export cAdvisor's names container_memory_events_* too, as kubelets from 1.37."
+            "Also export the cAdvisor names container_memory_events_*, as kubelets from 1.37 do."
         ),
     ] = False
-    log_format: Annotated[LogFormat, _description("How the log is written.")] = "text"
+    log_format: Annotated[LogFormat, _description("The format of the log.")] = "text"
     rollback_on_exit: Annotated[
-        bool, _description("Put back what was there before when the agent stops.")
+        bool, _description("Restore the previous values when the agent stops.")
     ] = False
-    journal: Annotated[FilePath, _description("The folder that keeps prior values.")] = (
-        JOURNAL_FOLDER
-    )
+    journal: Annotated[
+        FilePath, _description("The folder of the journal, with the previous values.")
+    ] = JOURNAL_FOLDER
     cri_socket: Annotated[
         FilePath | None,
         _description("The container runtime's socket. By default containerd's or CRI-O's."),
@@ -268,18 +318,26 @@ class AgentConfiguration(ConfigSection, frozen=True, kw_only=True):
     nri: Annotated[
         NriSwitch,
         _description(
-            "Be a plugin of the container runtime, so that containers start with their values."
+            "Connect to the container runtime as an NRI plugin, so that containers start with "
+            "their values."
         ),
     ] = "off"
     nri_socket: Annotated[FilePath, _description("The container runtime's NRI socket.")] = (
         NRI_SOCKET
     )
-    direct: Annotated[bool, _description("Write past systemd and the runtime, to the files.")] = (
-        False
-    )
-    cgroup_root: Annotated[FilePath, _description("Where the cgroups are.")] = SYSTEM_ROOT
+    nri_deadline: Annotated[
+        NriDeadline,
+        _description(
+            "How long the runtime waits for a response; after that, values are written after the "
+            "start. Keep it below the runtime's own timeout for plugins, which is 2s by default."
+        ),
+    ] = 0.15
+    direct: Annotated[
+        bool, _description("Write cgroup files directly, bypassing systemd and the runtime.")
+    ] = False
+    cgroup_root: Annotated[FilePath, _description("The cgroup mount.")] = SYSTEM_ROOT
     kubelet_config: Annotated[
-        FilePath | None, _description("A KubeletConfiguration. By default what the node has.")
+        FilePath | None, _description("A KubeletConfiguration. By default the node's.")
     ] = None
 
     def mode_of(self, pod: Pod) -> AgentMode | None:

@@ -25,7 +25,7 @@ BY_FLAG: Final = 3
 _LONGEST_SOCKET: Final = 107
 """Bytes the kernel takes for the path of a unix socket: sun_path has 108 with the NUL (unix(7))."""
 
-EVERY_POD: Final = "picks every pod", "say which by namespaces or labels, or leave it out"
+EVERY_POD: Final = "picks every pod", "select pods by namespaces or labels, or remove it"
 """What is wrong with an empty canary, and what to do."""
 
 
@@ -49,6 +49,8 @@ _FILES: Final[ConfigPath] = ("pods", "files")
 _KUBELET: Final[ConfigPath] = ("pods", "kubelet")
 _CLUSTER: Final[ConfigPath] = ("pods", "cluster")
 _NODE_NAME: Final[ConfigPath] = ("pods", "nodeName")
+_ENDPOINT: Final[ConfigPath] = ("endpoint", "listen")
+_ENDPOINT_FILES: Final[tuple[ConfigPath, ...]] = (("endpoint", "tlsCert"), ("endpoint", "tlsKey"))
 _CREDENTIALS: Final[dict[str, ConfigPath]] = {
     "token_file": ("pods", "tokenFile"),
     "ca_file": ("pods", "caFile"),
@@ -147,7 +149,8 @@ def _release(settings: GivenValues) -> Iterator[InputError]:
     policy = settings.get(("policy",))
     if policy is not None and release is not None and not KNOWS_POLICY.at(release.minor):
         yield policy.refuse(
-            f"Kubernetes {release} knows no policy: it reserves every request", "leave it out"
+            f"Kubernetes {release} has no memoryReservationPolicy: it reserves every request",
+            "remove it",
         )
 
 
@@ -164,7 +167,8 @@ def _selectors(settings: GivenValues) -> Iterator[InputError]:
             both = set(settings[included].value) & set(settings[excluded].value)
             if both:
                 yield settings[excluded].refuse(
-                    f"{', '.join(sorted(both))} is picked and left out", "keep one of the two"
+                    f"{', '.join(sorted(both))} is both included and excluded",
+                    "keep one of the two",
                 )
 
 
@@ -187,7 +191,7 @@ def _ramp(settings: GivenValues) -> Iterator[InputError]:
     for path in (("ramp", "step"), ("ramp", "interval")):
         given = settings.get(path)
         if given is not None and given.rank >= off.rank:
-            yield given.refuse("has no meaning where the ramp is disabled", "leave one of them out")
+            yield given.refuse("has no effect while the ramp is disabled", "remove one of them")
 
 
 def _numa(settings: GivenValues) -> Iterator[InputError]:
@@ -195,7 +199,7 @@ def _numa(settings: GivenValues) -> Iterator[InputError]:
     if state is None or (numa is not None and numa.value != "off"):
         return
     if numa is None or state.rank >= numa.rank:
-        yield state.refuse("has no meaning where NUMA is off", "set numa: state or allocate")
+        yield state.refuse("has no effect while numa is off", "set numa: state or allocate")
 
 
 def _pod_source(settings: GivenValues) -> Iterator[InputError]:
@@ -210,7 +214,7 @@ def _named_source(settings: GivenValues, source: GivenValue) -> Iterator[InputEr
     for path in (_FILES, _KUBELET, _CLUSTER, _SOCKET):
         given = settings.get(path)
         if given is not None and given.value and path not in fields:
-            yield given.refuse(f"has no meaning where pods.source is {source.value}", "keep one")
+            yield given.refuse(f"has no effect while pods.source is {source.value}", "keep one")
     node_name, files = settings.get(_NODE_NAME), settings.get(_FILES)
     if source.value not in ("auto", "cluster"):
         yield from _idle_node_name(node_name)
@@ -238,7 +242,7 @@ def _unnamed_source(settings: GivenValues) -> Iterator[InputError]:
 def _idle_node_name(node_name: GivenValue | None) -> Iterator[InputError]:
     # A DaemonSet sets the variable, whatever the source.
     if node_name is not None and node_name.rank != BY_VARIABLE:
-        yield node_name.refuse("is for a cluster, and none is asked", "set pods.cluster")
+        yield node_name.refuse("needs a cluster as the source of pods", "set pods.cluster")
 
 
 def _kubelet_credentials(settings: GivenValues) -> Iterator[InputError]:
@@ -246,7 +250,7 @@ def _kubelet_credentials(settings: GivenValues) -> Iterator[InputError]:
     given = {name: settings[path] for name, path in _CREDENTIALS.items() if path in settings}
     if kubelet is None:
         for credential in given.values():
-            yield credential.refuse("is for a kubelet, and none is asked", "give its address")
+            yield credential.refuse("needs a kubelet as the source of pods", "give its address")
         return
     if "client_key" in given and "client_cert" not in given:
         yield given["client_key"].refuse("a key without its certificate", "give clientCert too")
@@ -258,18 +262,31 @@ def _kubelet_credentials(settings: GivenValues) -> Iterator[InputError]:
 
 
 def _addresses(settings: GivenValues) -> Iterator[InputError]:
-    listen = settings.get(("listen",))
-    if listen is not None:
-        try:
-            parse_listen_address(listen.value)
-        except InputError as error:
-            yield listen.refuse(error.what, error.hint)
+    for path in (("listen",), _ENDPOINT):
+        listen = settings.get(path)
+        if listen is not None:
+            try:
+                parse_listen_address(listen.value)
+            except InputError as error:
+                yield listen.refuse(error.what, error.hint)
     for path in (("stateSocket",), _SOCKET):
         socket = settings.get(path)
         if socket is not None and len(socket.value.encode("utf-8", "replace")) > _LONGEST_SOCKET:
             yield socket.refuse(f"longer than {_LONGEST_SOCKET} bytes", "choose a shorter path")
 
 
+def _endpoint(settings: GivenValues) -> Iterator[InputError]:
+    """The read endpoint has TLS, or is off."""
+    listen = settings.get(_ENDPOINT)
+    files = {path: settings[path] for path in _ENDPOINT_FILES if path in settings}
+    if listen is not None and len(files) < len(_ENDPOINT_FILES):
+        hint = "give endpoint.tlsCert and endpoint.tlsKey"
+        yield listen.refuse("the read endpoint needs TLS, as callers send tokens", hint)
+    if listen is None:
+        for given in files.values():
+            yield given.refuse("is for the read endpoint, which is off", "set endpoint.listen")
+
+
 _Check = Callable[[GivenValues], Iterator[InputError]]
 _SINGLE_CHECKS: Final[tuple[_Check, ...]] = (_release, _selectors, _addresses)
-_JOINT_CHECKS: Final[tuple[_Check, ...]] = (_canary, _ramp, _numa, _pod_source)
+_JOINT_CHECKS: Final[tuple[_Check, ...]] = (_canary, _ramp, _numa, _pod_source, _endpoint)

@@ -19,7 +19,7 @@ GATES_PATH: Final[ConfigPath] = ("gates",)
 
 _PREFIX: Final = "MEMQOS_"
 _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_WORDS: Final[dict[object, str]] = {bool: "true or false", str: "a text"}
+_WORDS: Final[dict[object, str]] = {bool: "true or false", str: "a string"}
 # What every command calls so already.
 _FLAGS: Final[dict[ConfigPath, str]] = {
     GATES_PATH: "--gate",

@@ -14,8 +14,8 @@ from memqos.agent.core.observed import (
 )
 from memqos.agent.core.pod_intent import WRITABLE_FILES
 from memqos.agent.core.report import Report, announce_contested
-from memqos.plan.changes import Change, as_stored
-from memqos.plan.tree import Level
+from memqos.plan.changes import Change
+from memqos.plan.tree import ABOVE_PODS, Level
 
 ValueKey = tuple[str, str]
 """Path and file."""
@@ -43,23 +43,23 @@ class DriftFacts(NamedTuple):
 
 def attribute_drift(facts: DriftFacts) -> tuple[DriftCause, str]:
     """Who it was, and the evidence."""
-    above_pods = facts.level in ("kubepods", "qos")
+    above_pods = facts.level in ABOVE_PODS
     by_systemd = facts.path.endswith((".slice", ".scope"))
     # At daemon-reload systemd applies all properties it knows of a unit again, defaults included
     # (src/core/cgroup.c, cgroup_context_apply).
     if by_systemd and _is_after(facts.happened.reload, facts.since):
-        return "daemon-reload", "systemd has loaded its units anew since it was last right"
+        return "daemon-reload", "systemd has reloaded its units since the value was last correct"
     if above_pods and _is_after(facts.happened.restart, facts.since):
-        return "kubelet-restart", "the kubelet's service was started anew since it was last right"
+        return "kubelet-restart", "the kubelet has restarted since the value was last correct"
     # Since 1.36 a kubelet's first UpdateCgroups() runs before it has pods and writes sums of 0; the
     # next comes a minute later (cm/qos_container_manager_linux.go, Start).
     if above_pods and facts.found == "0":
-        return "kubelet-restart", "a kubelet that starts takes protection above the pods back to 0"
+        return "kubelet-restart", "a kubelet that starts resets protection above the pods to 0"
     if facts.found == facts.kubelet_value:
         if facts.level == "container":
-            return "cri-update", "it is the value a kubelet asks the runtime for"
-        return "kubelet-resync", "it is the value the kubelet keeps there"
-    return "unknown", "nothing else has changed that tells"
+            return "cri-update", "it is the value that a kubelet sends to the runtime"
+        return "kubelet-resync", "it is the value that the kubelet sets there"
+    return "unknown", "there is no other evidence"
 
 
 class FightCounter:
@@ -116,7 +116,6 @@ def _is_after(moment: float | None, since: float) -> bool:
     return moment is not None and moment >= since
 
 
-_ABOVE_PODS: Final = ("kubepods", "qos")
 _CONFIRMED: Final = 1.0
 """Seconds for which the kubelet's word about its configuration is good enough to act for it."""
 _RESIZE: Final[tuple[DriftCause, str]] = ("cri-update", "the pod is being resized")
@@ -201,19 +200,19 @@ class DriftTracker:
             # It is written in the kubelet's place, with no undo entry: the kubelet must confirm
             # first that it is still configured so.
             self.require_confirmation(now)
-        if change.level in _ABOVE_PODS and self.unconfirmed_since is not None:
+        if change.level in ABOVE_PODS and self.unconfirmed_since is not None:
             return True
         # A 0 above the pods takes all protection away: it is raised even in a contested file.
-        is_hole = change.level in _ABOVE_PODS and change.old == "0"
+        is_hole = change.level in ABOVE_PODS and change.old == "0"
         return place in self.fights.contested and not is_hole
 
     def note_change(self, changed: ChangedValue, now: float) -> None:
         """A value is not what it was."""
         cgroup, place = changed.cgroup, (changed.path, changed.file)
         level = self._level(changed.path, cgroup)
-        is_hole = level in _ABOVE_PODS and changed.found == "0"
-        desired = self._value_of_kubelet(place)
-        if level in _ABOVE_PODS and changed.found != desired:
+        is_hole = level in ABOVE_PODS and changed.found == "0"
+        desired = self._node_intent.managed_value(place)
+        if level in ABOVE_PODS and changed.found != desired:
             self.require_confirmation(now)
         if desired is not None and not is_hole:
             if changed.found != desired:
@@ -261,13 +260,6 @@ class DriftTracker:
         for file in WRITABLE_FILES:
             self.drifts.pop((path, file), None)
             self._disputed.pop((path, file), None)
-
-    def _value_of_kubelet(self, place: ValueKey) -> str | None:
-        """What the kubelet puts into a file that it keeps itself."""
-        setting = self._node_intent.kubelet_managed.get(place)
-        if setting is None:
-            return None
-        return as_stored(place[1], setting.value, self._node_intent.planner.page_size)
 
     def _is_by_resize(self, changed: ChangedValue, now: float) -> bool:
         pod = changed.cgroup.pod or ""

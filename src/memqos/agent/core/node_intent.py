@@ -210,6 +210,13 @@ class NodeIntent:
         # Not while the source misses pods that have cgroups: their protection would go too.
         return all(path in self.by_path for path in self._observed.pods)
 
+    def managed_value(self, place: CgroupFilePath) -> str | None:
+        """What the running kubelet puts into a file above pods; None where it writes none."""
+        setting = self.kubelet_managed.get(place)
+        if setting is None:
+            return None
+        return as_stored(place[1], setting.value, self.planner.page_size)
+
     def kubelet_value(self, path: str, file: str, pod: str | None) -> str | None:
         """What a kubelet alone would have in a file; None where it writes none."""
         settings = (

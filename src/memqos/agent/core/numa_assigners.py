@@ -122,7 +122,7 @@ Assignments = Mapping[str, Assignment]
 """Container → what it is assigned; one that is left alone is not in it."""
 
 NO_ASSIGNMENTS: Final[Assignments] = {}
-_NO_NODES: Final = "no NUMA node is known, so none can be chosen"
+_NO_NODES: Final = "no NUMA node is known, so none can be assigned"
 
 
 class ObservedPod(NamedTuple):
@@ -181,7 +181,7 @@ class KubeletAssigner:
 
     def accept_state(self, state: MemoryManagerState | None) -> str | None:
         if state is None:
-            known = "what it said before still counts" if self.state else "nobody is bound"
+            known = "the previous state stays in use" if self.state else "no container is bound"
             return f"there is no {_STATE_FILE}: {known}"
         self.state = state
         return None if state.policy == STATIC else f"{_STATE_FILE}: {no_assignment_reason(state)}"
@@ -203,7 +203,7 @@ class KubeletAssigner:
         unknown = [name for name, each in found.items() if each is None]
         notice = None
         if unknown:
-            what = f"left as it is: the {_STATE_FILE} does not know {', '.join(unknown)}"
+            what = f"not changed: the {_STATE_FILE} does not contain {', '.join(unknown)}"
             notice = Notice("NumaUnknown", what)
         return PodAssignment(
             {name: each for name, each in found.items() if each is not None}, notice
@@ -226,7 +226,9 @@ class AgentAssigner:
         if node_settings.numa is None:
             raise InputError(_NO_NODES, field="numa", hint="is /sys mounted?")
         if node_settings.config.memory_manager_policy == STATIC:
-            raise InputError(KUBELET_ASSIGNS, field="numa", hint="numa: state goes by its state")
+            raise InputError(
+                KUBELET_ASSIGNS, field="numa", hint="numa: state uses the kubelet's state"
+            )
         self._node_settings = node_settings
         self._machine = node_settings.numa
         manager = self._manager(node_settings.numa)
@@ -244,7 +246,7 @@ class AgentAssigner:
 
     def accept_state(self, state: MemoryManagerState | None) -> str | None:
         self._kubelet_assigns = state is not None and state.policy == STATIC
-        return f"{KUBELET_ASSIGNS}: nobody is bound by memqos" if self._kubelet_assigns else None
+        return f"{KUBELET_ASSIGNS}: memqos binds no container" if self._kubelet_assigns else None
 
     def update(
         self, here: Iterable[ObservedPod], removed: Iterable[str], permitted: frozenset[int]
@@ -266,7 +268,7 @@ class AgentAssigner:
             return PodAssignment()
         left_out = self._ledger.unplaced.get(pod.uid)
         if left_out is not None:
-            what = f"left as it is: {skip_reason(left_out)}"
+            what = f"not changed: {skip_reason(left_out)}"
             return PodAssignment(NO_ASSIGNMENTS, Notice("NumaRefused", what))
         state = self._ledger.state
         return PodAssignment(

@@ -69,7 +69,7 @@ class NumaBindings:
             text = checkpoint.text
             state = None if text is None else load_checkpoint(text, checkpoint.name).state
         except InputError as error:
-            self._set_fault("state", f"{error}: what it said before still counts")
+            self._set_fault("state", f"{error}: the previous state stays in use")
             return frozenset()
         self._set_fault("state", self.assigner.accept_state(state))
         return frozenset([path for path in list(self._pods) if self._assign(path)])

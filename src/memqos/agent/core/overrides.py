@@ -110,10 +110,10 @@ def _grant(name: str, text: str, given: _NodePolicy) -> dict[str, Any]:
     value = decode_text_value(CONFIG_FIELDS[path], text)
     if field == "reservation" and value != "None" and not given.knows_policy:
         assert given.settings is not None
-        raise InputError(f"Kubernetes {given.settings.release} knows only None beside its own")
+        raise InputError(f"Kubernetes {given.settings.release} allows only None besides its own")
     if not given.may_have_more and not is_weaker(value, given):
         raise InputError(
-            f"{text} is more than the node's policy gives",
+            f"{text} exceeds the node's policy",
             hint="allowNamespaces of the agent's configuration may grant it",
         )
     return {field: value}

@@ -163,7 +163,9 @@ class Report:
         """Count a value that somebody else has changed, and log it."""
         self.drifts[drift.file, drift.cause] += 1
         self._note_drift(drift)
-        self.log("warning", "changed by others", **_drift_fields(drift), evidence=drift.evidence)
+        self.log(
+            "warning", "changed by another writer", **_drift_fields(drift), evidence=drift.evidence
+        )
 
     def report_resize(self, drift: Drift) -> None:
         """Log that a resize has changed a value, which is no drift."""
@@ -179,8 +181,8 @@ class Report:
         """Log that a value is not put back any more."""
         self.log(
             "error",
-            f"changed by others more than {rule.times} times in {rule.minutes:g} minutes: "
-            "left alone from now on",
+            f"changed by another writer more than {rule.times} times in {rule.minutes:g} "
+            f"minutes: not restored any more",
             **_drift_fields(drift),
         )
 
@@ -227,7 +229,7 @@ def report_pod_intent(report: Report, intent: PodIntent) -> None:
 def report_unreserved(report: Report, node_intent: NodeIntent, changed: Iterable[str]) -> None:
     """Report whose memory.min is not reserved from now on, and whose is again."""
     for is_out, words in (
-        (True, "memory.min not reserved: the sum would pass its share of memory"),
+        (True, "memory.min not reserved: the sum would exceed minShare of the node's memory"),
         (False, "memory.min reserved again"),
     ):
         named = sorted(
@@ -249,7 +251,7 @@ def report_restore_conflict(report: Report, entry: UndoEntry, found: str) -> Non
     report.restores[entry.file, "conflict"] += 1
     report.log(
         "warning",
-        "not given back: changed by others since",
+        "not restored: changed by another writer since",
         place=f"{entry.path}/{entry.file}",
         found=found,
         before=entry.original,
@@ -282,7 +284,7 @@ def announce_written(
     of, amount = change.container or "the pod", _amount(change.file, value)
     if drift is not None and (drift.found, drift.expected) == (change.old, value):
         found = _amount(change.file, drift.found)
-        what = f"{change.file} of {of} put back to {amount}: it was {found} ({drift.cause})"
+        what = f"{change.file} of {of} restored to {amount}: it was {found} ({drift.cause})"
         report.announce(intent.pod, "MemoryDrifted", what)
     elif change.file == MEMS or value == DEFAULTS.get(change.file):
         return
@@ -291,10 +293,10 @@ def announce_written(
     elif change.setting.rule is not HIGH_WIDENED:
         report.announce(intent.pod, "ThrottleLimitSet", f"memory.high {amount} of {of}")
     elif change.raises:
-        what = f"memory.high of {of} widened to {amount}: at less it could not progress"
+        what = f"memory.high of {of} raised to {amount}: below that it made no progress"
         report.announce(intent.pod, "GuardWidened", what)
     else:
-        what = f"memory.high of {of} narrowed to {amount}: the pressure is gone"
+        what = f"memory.high of {of} lowered to {amount}: the pressure is over"
         report.announce(intent.pod, "GuardNarrowed", what)
 
 
@@ -306,7 +308,7 @@ def announce_contested(report: Report, intent: PodIntent | None, drift: Drift) -
     of = next((each.container for each in intent.cgroups if each.path == path), None) or "the pod"
     found, expected = _amount(drift.file, drift.found), _amount(drift.file, drift.expected)
     what = (
-        f"{drift.file} of {of} is left at {found}: others change it again and again "
+        f"{drift.file} of {of} stays at {found}: something else keeps changing it "
         f"({drift.cause}), though it should be {expected}"
     )
     report.announce(intent.pod, "MemoryContested", what)

@@ -30,6 +30,7 @@ class Restores:
     ) -> tuple[UndoEntry, ...]:
         """What is to be restored now, in cgroups that are not written to."""
         entries: list[UndoEntry] = []
+        unconfirmed = 0
         for path in paths if undo_entries else ():
             cgroup = self._observed.by_path.get(path)
             if cgroup is None:
@@ -42,12 +43,15 @@ class Restores:
                 )
                 if entry is None:
                     continue
-                if found == entry.original or found in entry.ours:
+                if entry.is_unconfirmed:
+                    # Settled first: to restore what the kubelet keeps would open a hole.
+                    unconfirmed += 1
+                elif found == entry.original or found in entry.ours:
                     entries.append(entry)
                 elif entry.key not in self._reported:
                     self._reported.add(entry.key)
                     report_restore_conflict(self._report, entry, found)
-        self.pending = len(entries)
+        self.pending = len(entries) + unconfirmed
         return tuple(
             [each for each in entries if not self._schedule.backoff.is_waiting(each.path, now)]
         )

@@ -20,7 +20,7 @@ from memqos.cli.numa.node_source import (
     snapshot_option,
     state_option,
 )
-from memqos.cli.options import release_options, strict_option
+from memqos.cli.options import manifest_arguments, release_options, strict_option
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines, print_notes
 from memqos.cluster.node_admission import LINUX, AdmittingNode, NodeAdmission, refuse_on_node
 from memqos.draw.text.numa_admission import NumaVerdict, verdict_data, verdict_lines
@@ -56,7 +56,7 @@ _REFUSED = 2
 
 
 @click.command("admit")
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@manifest_arguments(required=True)
 @click.option("--policy", type=click.Choice(get_args(MemoryPolicy)), help="memoryManagerPolicy.")
 @click.option(
     "--topology-policy", type=click.Choice(TOPOLOGY_POLICY_NAMES), help="topologyManagerPolicy."
@@ -69,7 +69,11 @@ _REFUSED = 2
     metavar="NAME=VALUE",
     help="One of topologyManagerPolicyOptions; may be repeated.",
 )
-@click.option("--static", is_flag=True, help="The pods are static: nobody respells their sizes.")
+@click.option(
+    "--static",
+    is_flag=True,
+    help="The pods are static pods, whose quantities no API server normalizes.",
+)
 @strict_option
 @output_option()
 @reserved_option
@@ -95,13 +99,13 @@ def command(
     gates: tuple[str, ...],
     output: OutputFormat,
 ) -> int:
-    """Say whether the Pods in FILE… would be admitted, one after the other.
+    """Check whether the Pods in FILE… would be admitted, one after the other.
 
-    A state file tells who holds memory already; alone it also tells of the machine. Settings are
-    those of --kubelet; without it Static, on the kubelet's defaults. Each admitted pod has its
-    memory when the next one comes.
+    A state file has the memory that is already assigned; alone it also describes the machine.
+    Settings are those of --kubelet; without it the policy is Static, with the kubelet's defaults.
+    An admitted pod keeps its memory while the next one is checked.
 
-    Only memory is looked at: CPUs and devices may narrow the choice of nodes further.
+    Only memory is checked: CPUs and devices may restrict the nodes further.
 
     Exit code 2 if a pod is refused, or the kubelet would not start.
     """
@@ -235,11 +239,11 @@ def _notes(outcome: AdmittedPod, pod: Pod, qos: str, manager: Manager) -> tuple[
         else []
     )
     if policy == "None":
-        notes.append("memoryManagerPolicy is None: no pod gets memory of its own")
+        notes.append("memoryManagerPolicy is None: no pod gets exclusive memory")
     elif qos != "Guaranteed":
-        notes.append(f"{qos}: only Guaranteed pods get memory of their own")
+        notes.append(f"{qos}: only Guaranteed pods get exclusive memory")
     elif not outcome.blocks and not notes:
-        notes.append("no container asks for memory of its own")
+        notes.append("no container requests exclusive memory")
     return tuple(notes)
 
 
@@ -253,7 +257,7 @@ def _print(
     refused = False
     for index, verdict in enumerate(verdicts):
         if not index:
-            print(_settings_line(manager, facts))
+            print_lines([_settings_line(manager, facts)])
             print_notes(notes)
         print()
         print_lines(verdict_lines(verdict, manager.settings.topology, names))

@@ -78,7 +78,7 @@ def command(
 ) -> int:
     """Check a reservedMemory against a machine: the list of --kubelet, or --reserved.
 
-    Everything wrong is said at once, and a split that would do is offered.
+    It shows all errors at once, and prints a split that is valid.
 
     Exit code 2 if anything is wrong.
     """
@@ -95,13 +95,13 @@ def command(
     split = split_reservation(empty_node_map(facts.machine.nodes, {}), equation.total.value, {})
     offered = None if isinstance(split, SplitShortfall) or not sentences else split
     if output == "table":
-        print(f"the nodes together must reserve {equation_words(equation)}")
+        print_lines([f"the nodes together must reserve {equation_words(equation)}"])
         for sentence in sentences:
             print_lines([sentence])
         if not sentences:
             print("fine: the kubelet accepts this reservedMemory")
         elif offered:
-            print("\nthis would do:")
+            print("\nthe kubelet would accept:")
             print("\n".join(reserved_memory_yaml(offered, equation)[1:]))
     else:
         emit(
@@ -149,10 +149,9 @@ def _sentences(problem: ReservedMemoryProblem) -> Iterator[str]:
         over = exact_bytes(problem.reserved - problem.available)
         yield (
             f"node {problem.node}: {exact_bytes(problem.reserved)} of {problem.resource} is "
-            "reserved, "
-            f"it has {exact_bytes(problem.available)}: {over} too much"
+            f"reserved, it has {exact_bytes(problem.available)}: {over} too much"
         )
     elif isinstance(problem, NothingReserved):
-        yield "no memory is reserved: Static wants some"
+        yield "no memory is reserved, but policy Static requires some"
     else:
         yield from reservation_sentences(problem)

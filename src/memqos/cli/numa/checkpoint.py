@@ -20,7 +20,7 @@ from memqos.cli.numa.kubelet import (
 from memqos.cli.numa.node_source import machine_option, read_state_text, snapshot_option
 from memqos.cli.options import release_options, resolve_release
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Table
 from memqos.errors import InputError, MemqosError
 from memqos.host.durable import replace
 from memqos.kernel.file_formats import node_list
@@ -67,7 +67,9 @@ CheckpointVerdict = Literal["usable", "unreadable", "corrupt", "drifted", "refus
 
 
 _REPAIR: Final = "memqos numa checkpoint repair, then verify what it wrote"
-_START_FRESH: Final = "remove the file: the kubelet then starts afresh and admits its pods anew"
+_START_FRESH: Final = (
+    "remove the file: the kubelet then starts with an empty state and admits its pods again"
+)
 
 
 class _Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,11 +103,11 @@ def verify(
     gates: tuple[str, ...],
     output: OutputFormat,
 ) -> int:
-    """Say whether a kubelet would start over a state file, and if not, why.
+    """Check whether a kubelet would start with a state file, and if not, why.
 
-    Without FILE it is this machine's state on this machine. A FILE is held against --machine, else
-    against what it says of the machine it was written on; reservations come from --kubelet or
-    --reserved, else from the file.
+    Without FILE it checks this machine's state on this machine. A FILE is compared with --machine,
+    else with the machine described in the file; reservations come from --kubelet or --reserved,
+    else from the file.
 
     Exit code 2 if it would not start.
     """
@@ -168,7 +170,7 @@ def _verify_loaded(text: str, loaded: LoadedCheckpoint, stands: StateCheck) -> _
 def _unknown_field_notes(text: str) -> tuple[str, ...]:
     known = set(CheckpointFields.__struct_encode_fields__)
     unknown = [name for name in msgspec.json.decode(text) if name not in known]
-    return (f"fields no kubelet is known to write: {', '.join(unknown)}",) if unknown else ()
+    return (f"unknown fields: {', '.join(unknown)}",) if unknown else ()
 
 
 def _old_checksum_notes(sums: list[CheckpointChecksum]) -> list[str]:
@@ -187,16 +189,16 @@ def _print_verification(file: str, verified: _Verification) -> None:
         if each.holds:
             print(f"  {each.field} {each.stored} holds")
         elif not each.stored:
-            print(f"  no {each.field}: a kubelet takes the file at its word")
+            print(f"  no {each.field}: a kubelet does not verify the file")
     for sentence in verified.why:
         print_lines([f"  {sentence}"])
     for note in verified.notes:
         print_lines([f"  note: {note}"])
     against = "" if verified.standing is None else f" on {verified.standing.against}"
     if verified.verdict == "usable":
-        print(f"usable: a kubelet starts over it{against}")
+        print(f"usable: a kubelet starts with it{against}")
     else:
-        print(f"{verified.verdict}: a kubelet does not start over it{against}")
+        print(f"{verified.verdict}: a kubelet does not start with it{against}")
         print(f"  next: {verified.next}")
 
 
@@ -220,19 +222,19 @@ def _verification_data(file: str, verified: _Verification) -> dict[str, Any]:
     }
 
 
-_HOPELESS: Final = "it cannot be repaired: remove it, and the kubelet admits its pods anew"
+_HOPELESS: Final = "it cannot be repaired: remove it, and the kubelet admits its pods again"
 _SUFFIX: Final = ".repaired"
 _SALVAGE_WORDS: Final[dict[SalvageSource, str]] = {
-    "whole": "its checksum holds",
-    "without_garbage": "what follows its JSON is left out; its checksum holds",
-    "first_format": "dataChecksum does not hold, so the fields for older kubelets are taken",
-    "unverified": "no checksum holds: what it says is taken as it is",
+    "whole": "its checksum matches",
+    "without_garbage": "data after its JSON is dropped; its checksum matches",
+    "first_format": "dataChecksum does not match, so the fields for older kubelets are used",
+    "unverified": "no checksum matches: its content is used unverified",
 }
 
 
 @click.command("repair")
 @click.argument("file", required=False, metavar="[FILE]")
-@click.option("--force", is_flag=True, help="Write over FILE itself.")
+@click.option("--force", is_flag=True, help="Overwrite FILE itself.")
 @reserved_option
 @kubelet_option
 @machine_option
@@ -246,11 +248,11 @@ def repair(
     gates: tuple[str, ...],
     force: bool,
 ) -> int:
-    """Make a state file of what FILE still tells, so that the kubelet starts again.
+    """Repair a state file from its readable content, so that the kubelet starts again.
 
-    Who holds what is kept; the node map is made anew for the machine. Pods whose memory is not
-    there any more are left out: the kubelet admits them anew. The new file is FILE.repaired, in
-    the format of the old one, or of --release if that is given. Stop the kubelet first.
+    Assignments are kept; the node map is rebuilt for the machine. Pods whose memory no longer
+    exists are dropped: the kubelet admits them again. The new file is FILE.repaired, in the
+    format of the old one, or of --release if that is given. Stop the kubelet first.
     """
     options = state_check_options(file, machine, kubelet, reserved, release, gates)
     found = salvage_state(read_state_text(options.file))
@@ -286,7 +288,7 @@ def _rebuild(options: StateCheckOptions, loaded: LoadedCheckpoint) -> RebuiltSta
         sentences = "; ".join(reservation_sentences(reserved))
         raise InputError(
             f"reservedMemory: {sentences}",
-            hint="memqos numa check says more, reserve what would do",
+            hint="memqos numa check shows details, memqos numa reserve prints a valid one",
         )
     if loaded.state.policy == "None":
         return RebuiltState(loaded.state)
@@ -324,9 +326,9 @@ def _print_repair(
     print(f"{options.file}: {_SALVAGE_WORDS[found.how]}")
     print(f"  {pluralize(len(made.state.assignments), 'pod')} kept")
     for uid in made.excluded:
-        print_lines([f"  pod {uid} is left out: the machine lacks memory it holds"])
+        print_lines([f"  pod {uid} is dropped: the machine lacks memory assigned to it"])
     if options.machine is None:
-        print("  no machine given: made for the one the file tells of")
+        print("  no machine given: the machine in the file is used")
     print(f"written to {target}")
 
 
@@ -347,7 +349,7 @@ def diff(one: str, other: str, output: OutputFormat) -> int:
         emit({"same": not found, "differences": msgspec.to_builtins(found)}, output)
     elif found:
         rows = [["", "", one, other, ""], *[_diff_row(each) for each in found]]
-        print("\n".join(table(rows, left=2)))
+        print_lines([Table(rows, left=2)])
     else:
         print("both say the same")
     return DIFFERENT if found else 0
@@ -358,7 +360,7 @@ def _read_state(path: str) -> MemoryManagerState:
     if isinstance(found, UnreadableCheckpoint):
         raise checkpoint_error(found, path)
     if found.how != "whole":
-        complain(f"{path}: no kubelet would take this file; compared as far as it can be read")
+        complain(f"{path}: no kubelet accepts this file; the readable part is compared")
     return found.loaded.state
 
 
@@ -378,10 +380,10 @@ def _diff_cell(each: StateDifference, value: StateValue | None) -> str:
 
 @click.group("checkpoint")
 def command() -> None:
-    """Look after the kubelet's memory_manager_state.
+    """Verify, repair or compare the kubelet's memory_manager_state.
 
-    A kubelet with the Static policy does not start over a state file that is corrupt, or that says
-    otherwise than the machine: after a change of memory, hugepages or reservedMemory.
+    A kubelet with the Static policy does not start with a state file that is corrupt or does not
+    match the machine, as after a change of memory, hugepages or reservedMemory.
     """
 
 

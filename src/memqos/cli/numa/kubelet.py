@@ -239,7 +239,7 @@ class StateCheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     release: str | None
     gates: tuple[str, ...]
     snapshot: str | None = None
-    """Holds state, machine and kubelet."""
+    """A snapshot with state, machine and kubelet configuration."""
 
 
 class StateCheck(msgspec.Struct, frozen=True):
@@ -287,7 +287,7 @@ def state_text(options: StateCheckOptions) -> str:
     text = load_snapshot(options.snapshot).memory_manager_state
     if text is None:
         raise InputError(
-            "this snapshot holds no state", file=options.snapshot, field=KUBELET_STATE_FILE
+            "this snapshot has no state", file=options.snapshot, field=KUBELET_STATE_FILE
         )
     return text
 
@@ -361,5 +361,5 @@ def _check_without_nodes(loaded: LoadedCheckpoint) -> StateCheck:
     if isinstance(found, UnusableState):
         return StateCheck(ORIGINAL_MACHINE, found.kind, tuple(state_sentences(found)))
     return StateCheck(
-        ORIGINAL_MACHINE, notes=("it knows no NUMA node: the kubelet fills it when it starts",)
+        ORIGINAL_MACHINE, notes=("it has no NUMA node: the kubelet fills it at start",)
     )

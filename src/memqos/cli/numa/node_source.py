@@ -88,7 +88,7 @@ def read_node_facts(
     assert state is not None
     if not loaded.state.nodes:
         raise InputError(
-            "the state knows no NUMA node", file=state, hint="name the machine with --machine"
+            "the state has no NUMA node", file=state, hint="name the machine with --machine"
         )
     return NumaNodeFacts(
         machine=machine_from_state(loaded.state), source=state, loaded=loaded, state_file=state
@@ -106,7 +106,7 @@ def read_numa_machine(path: str) -> NumaMachine:
     if is_snapshot(document.data):
         return _facts_of_snapshot(path, None, None, with_state=False).machine
     if "numa" not in document.data:
-        what = f"it holds a {document.kind}" if document.kind else "there is no numa in it"
+        what = f"it holds a {document.kind}" if document.kind else "it has no key numa"
         raise _not_a_machine_error(document.error(what))
     return machine_from_file(document)
 
@@ -154,7 +154,7 @@ def _facts_of_this_machine(*, with_state: bool) -> NumaNodeFacts:
     if os.access(path, os.R_OK):
         loaded = load_checkpoint(read_state_text(path), path)
     elif os.path.exists(path):
-        notes = (f"{path} is there, but reading it takes other rights",)
+        notes = (f"{path} exists, but this user may not read it",)
     names = {} if loaded is None else pod_names()
     return NumaNodeFacts(
         machine=machine,
@@ -171,7 +171,7 @@ def _machine_of_kernel_files(roots: Roots, source: str) -> NumaMachine:
     machine = machine_from_kernel(found)
     if machine is None:
         raise InputError(
-            "no NUMA node to be seen",
+            "no NUMA node is visible",
             file=source,
             hint=found.missing.get("numa", "name a machine with --machine"),
         )

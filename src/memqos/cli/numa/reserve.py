@@ -39,7 +39,8 @@ _IMPOSSIBLE = 2
     "shares",
     multiple=True,
     metavar="N=AMOUNT",
-    help="What NUMA node N reserves; may be repeated. The others share the rest evenly.",
+    help="Memory to reserve on NUMA node N; may be repeated. The other nodes share the rest "
+    "evenly.",
 )
 @output_option(table="table, which is YAML to paste, with comments")
 @reservation_options
@@ -75,7 +76,8 @@ def command(
     equation = reservation_equation(running, facts.machine)
     if not equation.total.nano:
         complain(
-            "nothing is kept back, and Static wants some reservedMemory – give --kube-reserved, "
+            "nothing is reserved, but policy Static requires reservedMemory – give "
+            "--kube-reserved, "
             "--system-reserved or --eviction"
         )
         return _IMPOSSIBLE
@@ -96,7 +98,8 @@ def _split(
 ) -> NumaReservations | SplitShortfall:
     if equation.total.nano % NANOS:
         raise InputError(
-            f"{equation.total} is no whole number of bytes, so no reservedMemory can add up to it",
+            f"{equation.total} is not a whole number of bytes, so no reservedMemory can add up "
+            f"to it",
             hint="write evictionHard as an amount instead of a percentage",
         )
     return split_reservation(empty_node_map(machine.nodes, {}), equation.total.value, shares)
@@ -114,22 +117,21 @@ def _parse_shares(texts: tuple[str, ...], machine: NumaMachine) -> dict[int, int
             raise click.BadParameter(f"node {node} is given twice", param_hint="--node")
         quantity = Quantity.parse(amount)
         if quantity.nano < 0 or quantity.nano % NANOS:
-            raise InputError(f"{quantity} is no amount of memory", field="--node")
+            raise InputError(f"{quantity} is not an amount of memory", field="--node")
         shares[int(node)] = quantity.value
     return shares
 
 
 def _shortfall_text(shortfall: SplitShortfall, equation: ReservationEquation) -> str:
     if shortfall.node is not None:
-        return (
-            f"node {shortfall.node} has {exact_bytes(shortfall.missing)} less than is asked of it"
-        )
+        missing = exact_bytes(shortfall.missing)
+        return f"node {shortfall.node} has {missing} less than it should reserve"
     if shortfall.missing < 0:
         over = exact_bytes(-shortfall.missing)
-        return f"{over} more is asked of the nodes than {equation_words(equation)}"
+        return f"{over} more is set for the nodes than {equation_words(equation)}"
     return (
-        f"{exact_bytes(shortfall.missing)} of {equation_words(equation)} has no room on "
-        "the nodes left"
+        f"{exact_bytes(shortfall.missing)} of {equation_words(equation)} does not fit on the "
+        f"remaining nodes"
     )
 
 

@@ -1,4 +1,4 @@
-"""`memqos numa show`: NUMA nodes, their memory, and who holds it."""
+"""`memqos numa show`: Show NUMA nodes, their memory, and the pods it is assigned to."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from memqos.cli.numa.node_source import (
     snapshot_option,
     state_option,
 )
-from memqos.cli.output import emit, output_option, print_lines, print_notes
+from memqos.cli.output import emit, output_option, print_lines, print_markup, print_notes
 from memqos.draw.text.numa_state import (
     holders_table,
     machine_data,
@@ -34,10 +34,10 @@ def command(
     snapshot: str | None,
     output: Literal["table", "json", "yaml", "svg"],
 ) -> int:
-    """Show NUMA nodes and, from a kubelet's memory_manager_state, who holds what where.
+    """Show NUMA nodes and, from a kubelet's memory_manager_state, the memory assigned to pods.
 
-    Without options it is this machine, and its kubelet's state if that can be read. What -o yaml
-    prints is a machine file for --machine.
+    Without options it shows this machine, and its kubelet's state if that can be read. The output
+    of -o yaml is a machine file for --machine.
     """
     facts = read_node_facts(machine, state, snapshot)
     if output == "svg":
@@ -45,7 +45,7 @@ def command(
 
         state_now = None if facts.loaded is None else facts.loaded.state
         title = f"NUMA memory of {facts.source}"
-        print(numa_map_svg(facts.machine, state_now, facts.names, title))
+        print_markup(numa_map_svg(facts.machine, state_now, facts.names, title))
     elif output == "table":
         _print(facts)
     else:
@@ -54,20 +54,20 @@ def command(
 
 
 def _print(facts: NumaNodeFacts) -> None:
-    print(f"{pluralize(len(facts.machine.nodes), 'NUMA node')} of {facts.source}")
-    print("\n".join(machine_table(facts.machine)))
+    print_lines([f"{pluralize(len(facts.machine.nodes), 'NUMA node')} of {facts.source}"])
+    print_lines([machine_table(facts.machine)])
     print_notes(_notes(facts))
     if facts.loaded is None:
         return
     state = facts.loaded.state
     print_lines(["", f"{facts.state_file}: policy {state.policy}, format {facts.loaded.version}"])
     if state.nodes:
-        print("\n".join(usage_table(state)))
+        print_lines([usage_table(state)])
     print()
     if state.assignments:
-        print("\n".join(holders_table(state, facts.names)))
+        print_lines([holders_table(state, facts.names)])
     else:
-        print("nobody holds memory")
+        print("no memory is assigned")
 
 
 def _data(facts: NumaNodeFacts) -> dict[str, Any]:

@@ -86,6 +86,9 @@ def replay_memory_manager(case: ReplayCase) -> _Actual:
         "steps": [],
     }
     for step in case["steps"]:
+        if step["op"] == "restart":
+            # What a restart changes stays so for the restarts after it.
+            case = {**case, **step}
         after, answer = _step(manager, case, step)
         actual["steps"].append({"op": step["op"]} | answer | _manager_data(after))
         if after is None:
@@ -139,8 +142,7 @@ def replay_memory_state_checkpoint(case: ReplayCase) -> _Actual:
     return sums | _loaded_data(state, loaded.version) | {"manager_start": _start_kind(started)}
 
 
-def _settings(case: ReplayCase, changed: Mapping[str, Any] | None = None) -> ManagerSettings:
-    case = {**case, **(changed or {})}
+def _settings(case: ReplayCase) -> ManagerSettings:
     machine = _machine(case["machine"])
     ids = [numa.id for numa in machine]
     reservations = _reservations(case["reserved_memory"])
@@ -176,7 +178,7 @@ def _step(
         )
         return manager, _admission(manager, pod, outcome)
     if step["op"] == "restart":
-        restarted = manager.restart(_settings(case, step))
+        restarted = manager.restart(_settings(case))
         answer = {
             "started": isinstance(restarted, Manager),
             "error_kind": _start_kind(restarted),

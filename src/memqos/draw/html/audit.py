@@ -1,6 +1,7 @@
 """An audit as a page: charts, findings, the fullest nodes and namespaces, a comparison."""
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -36,6 +37,7 @@ from memqos.draw.svg.elements import Markup, el
 from memqos.draw.text.audit import (
     MEASURE_TITLES,
     compare_amounts,
+    killed_lines,
     settings_title,
     signed_change,
 )
@@ -58,24 +60,34 @@ _CHANGES: Final[tuple[tuple[Measure, str], ...]] = (
     ("min", "memory.min"),
     ("low", "memory.low"),
     ("high", "with memory.high"),
-    ("throttled", "throttled at once"),
+    ("throttled", "throttled immediately"),
     ("usage", "in use"),
 )
 
 
-def audit_html(report: AuditReport) -> str:
-    """The whole page."""
-    body = [
-        _header(report),
+def audit_main(report: AuditReport, *sections: Markup, at: datetime, version: str) -> Markup:
+    """What the page shows, without its style: for a page that has that already.
+
+    It was made `at` a time by a version. More sections come before the findings.
+    """
+    stamp = f"Made {at:%Y-%m-%d %H:%M} UTC by memqos {version}."
+    return el(
+        "main",
+        _header(report, stamp),
         _summary_cards(report),
         *_faults(report),
         *([] if report.comparison is None else [_comparison_card(report.comparison)]),
         el("div", *_charts(report), class_="grid charts"),
+        *sections,
         *_findings(report),
         *_node_cards(report),
         *_namespace_rows(report),
-        el("footer", "Amounts are binary: 1Gi is 1,073,741,824 bytes. Made by memqos audit."),
-    ]
+        el("footer", f"Amounts are binary: 1Gi is 1,073,741,824 bytes. {stamp}"),
+    )
+
+
+def audit_html(report: AuditReport, *sections: Markup, at: datetime, version: str) -> str:
+    """The whole page; more sections come before the findings."""
     head = el(
         "head",
         Markup('<meta charset="utf-8">'),
@@ -85,17 +97,24 @@ def audit_html(report: AuditReport) -> str:
         el("title", f"Memory audit: {', '.join(report.sources)}"),
         el("style", Markup(PAGE_STYLE)),
     )
-    return "<!doctype html>\n" + el("html", head, el("body", el("main", *body)), lang="en")
+    return "<!doctype html>\n" + el(
+        "html",
+        head,
+        el("body", audit_main(report, *sections, at=at, version=version)),
+        lang="en",
+    )
 
 
-def _header(report: AuditReport) -> Markup:
+def _header(report: AuditReport, stamp: str) -> Markup:
     return el(
         "header",
         el("h1", "Memory audit"),
         el("p", ", ".join(report.sources), class_="sources"),
+        el("p", stamp, class_="note stamp"),
         el("p", settings_title(report.audit.settings, report.enablement), class_="terms"),
         el("p", str(report.enablement), class_="note"),
         *[el("p", *_line_spans(note), class_="note") for note in report.notes],
+        *[el("p", line, class_="killed") for line in killed_lines(report)],
     )
 
 
@@ -135,16 +154,16 @@ def _charts(report: AuditReport) -> Iterator[Markup]:
     total = cluster_memory(audit)
     if total.offered:
         rows = _measure_rows(total, total.share, is_measured=bool(audit.measured))
-        intro = f"of {format_bytes(total.offered)} that nodes offer to pods"
+        intro = f"of {format_bytes(total.offered)} allocatable on the nodes"
         yield card("Memory of all nodes", el("p", intro, class_="dim"), *rows)
     full = fullest_nodes(audit)
     if full:
         shares = [share_requested(node) for node in full]
-        words = "How many nodes have how much of their memory requested, in percent"
+        words = "Number of nodes by percent of their memory requested"
         yield card(
-            "Nodes by what is requested",
+            "Nodes by requested memory",
             histogram(shares, words),
-            el("p", "nodes, by percent of their memory that is requested", class_="dim"),
+            el("p", "nodes, by percent of their memory requested", class_="dim"),
         )
         columns = [
             NodeColumn(_node_hint(node), share_of_node(node, node.usage), share_requested(node))
@@ -186,7 +205,7 @@ def _rule_details(group: RuleGroup, *, is_open: bool) -> Markup:
     places = [_finding_item(finding) for finding in group.findings[:_SHOWN_PLACES]]
     more = len(group.findings) - _SHOWN_PLACES
     if more > 0:
-        places.append(el("li", f"… and {more:,} more: -o json has them all", class_="dim"))
+        places.append(el("li", f"… and {more:,} more: -o json lists all", class_="dim"))
     inner = [
         el(
             "summary",
@@ -194,7 +213,7 @@ def _rule_details(group: RuleGroup, *, is_open: bool) -> Markup:
             el("span", el("b", group.what), el("code", group.rule), class_="what"),
             el("span", f"{len(group.findings):,}", class_="count"),
         ),
-        el("p", RULES_BY_ID[group.rule].why),
+        *([el("p", RULES_BY_ID[group.rule].why)] if group.rule in RULES_BY_ID else []),
         el("p", el("b", "Fix: "), group.fix),
         el("ol", *places),
     ]
@@ -298,7 +317,7 @@ def _node_cards(report: AuditReport) -> Iterator[Markup]:
         return
     yield el("h2", "The fullest nodes")
     if len(found) > _SHOWN_NODES:
-        yield el("p", f"{_SHOWN_NODES} of {len(found):,}: -o json has them all", class_="dim")
+        yield el("p", f"{_SHOWN_NODES} of {len(found):,}: -o json lists all", class_="dim")
     yield el("div", *[_node_card(node) for node in found[:_SHOWN_NODES]], class_="grid nodes")
 
 
@@ -326,7 +345,7 @@ def _node_card(node: NodeAudit) -> Markup:
         f"{format_bytes(node.memory.published)} for pods, of {format_bytes(node.memory.capacity)}",
     ]
     if node.throttled:
-        facts.append(f"throttled at once: {pluralize(node.throttled, 'container')}")
+        facts.append(f"throttled immediately: {pluralize(node.throttled, 'container')}")
     lists = [
         _top_list("evicted first", [each.pod for each in node.evicted_first]),
         _top_list(
@@ -365,11 +384,11 @@ def _namespace_rows(report: AuditReport) -> Iterator[Markup]:
         return
     yield el("h2", "Namespaces")
     is_measured = bool(report.audit.measured)
-    words = "what each requests, beside the one that requests most"
+    words = "memory requests, relative to the largest"
     if is_measured:
-        words += "; the mark is what is in use"
+        words += "; the mark is usage"
     if len(namespaces) > _SHOWN_NAMESPACES:
-        words += f" · the first {_SHOWN_NAMESPACES} of {len(namespaces):,}: -o json has them all"
+        words += f" · the first {_SHOWN_NAMESPACES} of {len(namespaces):,}: -o json lists all"
     yield el("p", words, class_="dim")
     most = max(namespaces[0].request, 1)
     rows = [

@@ -33,7 +33,7 @@ def backtest_page(report: BacktestReport) -> str:
         body += _setting_cards(report, index, title)
     if report.skipped:
         skipped = [el("li", name) for name in report.skipped[:_SHOWN]]
-        body.append(card("Neither a request nor a limit is known", el("ul", *skipped)))
+        body.append(card("No request or limit is known", el("ul", *skipped)))
     head = el(
         "head",
         Markup('<meta charset="utf-8">'),

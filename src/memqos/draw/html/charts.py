@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from memqos.draw.svg.elements import Markup, coordinate, el
+from memqos.draw.svg.elements import BOLD_WIDENING, Markup, coordinate, el, text_width
 
 _WIDTH: Final = 360
 _HEIGHT: Final = 170
@@ -16,6 +16,9 @@ _BOTTOM: Final = 24
 _TOP: Final = 18
 _MOST_COLUMNS: Final = 108
 _WIDEST: Final = 36
+_RING_FONT: Final = 22
+_RING_INSIDE: Final = 72
+"""The widest text within a ring."""
 
 
 class RingSlice(NamedTuple):
@@ -37,6 +40,7 @@ class NodeColumn(NamedTuple):
 def ring(slices: Sequence[RingSlice], middle: str, below: str) -> Markup:
     """A ring of shares with a number in it."""
     total = sum(each.amount for each in slices)
+    size = min(_RING_FONT, _RING_INSIDE / text_width(middle, BOLD_WIDENING))
     parts, at = [], 0.0
     for each in slices:
         if each.amount:
@@ -47,7 +51,7 @@ def ring(slices: Sequence[RingSlice], middle: str, below: str) -> Markup:
         "svg",
         el("circle", cx=70, cy=70, r=52, class_="track", fill="none", stroke_width=22),
         *parts,
-        el("text", middle, x=70, y=72, class_="big middle"),
+        el("text", middle, x=70, y=72, class_="big middle", style=f"font-size:{size:.1f}px"),
         el("text", below, x=70, y=90, class_="dim middle"),
         viewBox="0 0 140 140",
         class_="ring",

@@ -71,7 +71,8 @@ h3{font-size:15px;margin:0 0 6px;overflow-wrap:anywhere}
 p{margin:4px 0}
 code{font:13px/1.4 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
 .dim,.note,.sources{color:var(--dim);font-size:13.5px}
-.sources,.note{overflow-wrap:anywhere}
+.sources,.note,.killed{overflow-wrap:anywhere}
+.killed{color:var(--error);font-weight:600}
 .line{display:block;white-space:pre-wrap}
 .terms{font-weight:600}
 .card{background:var(--card);border:1px solid var(--edge);border-radius:10px;padding:16px;
@@ -104,7 +105,7 @@ padding:3px 0;font-variant-numeric:tabular-nums;overflow-wrap:normal}
 .swatch{width:12px;height:12px;border-radius:3px;display:inline-block}
 .track{stroke:var(--track)}.track-fill{fill:var(--track)}
 text{font:11px system-ui,-apple-system,"Segoe UI","Noto Sans",Arial,sans-serif;fill:var(--ink)}
-.big{font-size:22px;font-weight:650}
+.big{font-weight:650}
 svg .dim,.tick{fill:var(--dim)}
 .tick{font-size:10.5px}
 .middle{text-anchor:middle}.end{text-anchor:end}

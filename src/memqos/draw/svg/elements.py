@@ -270,6 +270,27 @@ def pattern_defs() -> Markup:
     )
 
 
+_PLATE_MARGIN: Final = 4
+
+
+def zone_label(kind: str, x: float, y: float, words: str) -> Markup:
+    """A text in the middle of a zone. A plain plate keeps the marks of a pattern from it."""
+    text = svg_text(x, y, f"halo middle on-{kind}", words)
+    if kind not in FILL_PATTERNS:
+        return text
+    width = text_width(words, SMALL_FONT) + 2 * _PLATE_MARGIN
+    plate = el(
+        "rect",
+        x=x - width / 2,
+        y=y - SMALL_FONT,
+        width=width,
+        height=SMALL_FONT + _PLATE_MARGIN,
+        rx=3,
+        class_=kind,
+    )
+    return el("g", plate, text, pointer_events="none")
+
+
 def zone_path(kind: str, outline: str, hint: str) -> Markup:
     """An outline in the colour of its kind, or in its pattern if it has one."""
     if kind in FILL_PATTERNS:

@@ -31,6 +31,7 @@ from memqos.draw.svg.elements import (
     svg_line,
     svg_text,
     text_width,
+    zone_label,
     zone_path,
 )
 from memqos.plan.setting import MAX
@@ -229,7 +230,7 @@ def _zone(zone: Zone, top: float, *, arrow: bool) -> Markup:
     parts = [zone_path(zone.kind, outline, words)]
     if text_width(words, SMALL_FONT) + 12 <= zone.right - zone.left:
         x = (zone.left + zone.right) / 2
-        parts.append(svg_text(x, top + _BAR / 2 + 4, f"halo middle on-{zone.kind}", words))
+        parts.append(zone_label(zone.kind, x, top + _BAR / 2 + 4, words))
     return el("g", *parts)
 
 

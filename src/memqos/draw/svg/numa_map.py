@@ -18,6 +18,7 @@ from memqos.draw.svg.elements import (
     svg_line,
     svg_text,
     text_width,
+    zone_label,
     zone_path,
 )
 from memqos.draw.text.numa_state import POD_POOL, MemoryHolding, memory_holdings
@@ -139,10 +140,10 @@ _MOST_DISTANCES: Final = 16
 """Nodes whose distances are drawn; more would not fit."""
 
 _LEGEND: Final[Mapping[SegmentLook, str]] = {
-    ("system", "normal"): "kept for the system",
+    ("system", "normal"): "reserved for the system",
     ("untold", "normal"): "memory",
-    ("held", "min"): "held by a pod",
-    ("held", "low"): "held by the next pod",
+    ("held", "min"): "assigned to a pod",
+    ("held", "low"): "assigned to the next pod",
     ("free", "unknown"): "free",
     ("free", "high"): "free hugepages",
     ("untold", "high"): "hugepages",
@@ -246,7 +247,7 @@ def _segment(
     for words in _labels(segment, who):
         if text_width(words, SMALL_FONT) <= width:
             middle = (left + right) / 2
-            parts.append(svg_text(middle, top + _BAR / 2 + 4, f"halo middle on-{look}", words))
+            parts.append(zone_label(look, middle, top + _BAR / 2 + 4, words))
             break
     return el("g", *parts)
 
@@ -280,12 +281,12 @@ def _sums(bar: NodeBar) -> list[str]:
 
 def _holders(holders: Sequence[MemoryHolder], top: float) -> tuple[Markup, float]:
     y = top
-    parts = [svg_text(_MARGIN, y, "ink name", "Who holds what")]
+    parts = [svg_text(_MARGIN, y, "ink name", "Assignments")]
     for holder in holders:
         for index, holding in enumerate(holder.holdings):
             y += _LINE
             who = f"{holder.number}  {holder.name}" if not index else ""
-            container = holding.container if holding.container != POD_POOL else "the pod as a whole"
+            container = holding.container if holding.container != POD_POOL else "the whole pod"
             what = f"{format_bytes(holding.block.size)} of {holding.block.type}"
             nodes = describe_nodes(holding.block.nodes)
             parts += [
@@ -328,7 +329,7 @@ def _ruler(axis: Axis, top: float, bottom: float) -> Markup:
 def _description(bars: Sequence[NodeBar], holders: Sequence[MemoryHolder]) -> str:
     nodes = [f"Node {bar.node}: {', '.join(_sums(bar))}." for bar in bars]
     pods = [
-        f"{holder.name} {holding.container} holds {format_bytes(holding.block.size)} of "
+        f"{holder.name} {holding.container} is assigned {format_bytes(holding.block.size)} of "
         f"{holding.block.type} on {describe_nodes(holding.block.nodes)}."
         for holder in holders
         for holding in holder.holdings

@@ -21,8 +21,9 @@ def pod_levels_chart(
         bars.append(
             _level_bar(name, container.role, part.requests, part.limits, container.settings)
         )
+    namespace = f" in {explained.namespace}" if explained.namespace else ""
     return LevelsChart(
-        f"{explained.label} · {plan.qos}",
+        f"{explained.label}{namespace} · {plan.qos}",
         settings_line(settings, enablement),
         tuple(bars),
         settings.memory_allocatable,

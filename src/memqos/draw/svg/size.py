@@ -4,6 +4,7 @@ from memqos.draw.svg.timeline import timeline_svg
 from memqos.draw.svg.timeline_data import MemoryPoint, Timeline
 from memqos.draw.text.size import risk_text
 from memqos.errors import InputError
+from memqos.release import Release
 from memqos.settings.enablement import Enablement
 from memqos.size.workloads import SizedContainer, SizeReport
 from memqos.units import format_bytes
@@ -11,16 +12,16 @@ from memqos.units import format_bytes
 _MAX_DRAWN = 20
 
 
-def size_svg(report: SizeReport, enablement: Enablement) -> str:
+def size_svg(report: SizeReport, enablement: Enablement, release: Release) -> str:
     """One SVG document with the containers that are limited highest, twenty at most."""
     sized = [each for each in report.containers if each.recommendation.limit is not None]
     if not sized:
-        raise InputError("nothing is sized, so there is nothing to draw", hint="-o table says why")
+        raise InputError("nothing is sized, so there is nothing to draw", hint="-o table shows why")
     sized.sort(key=lambda each: -(each.recommendation.limit or 0))
-    return timeline_svg([_timeline(each, enablement) for each in sized[:_MAX_DRAWN]])
+    return timeline_svg([_timeline(each, enablement, release) for each in sized[:_MAX_DRAWN]])
 
 
-def _timeline(each: SizedContainer, enablement: Enablement) -> Timeline:
+def _timeline(each: SizedContainer, enablement: Enablement, release: Release) -> Timeline:
     found, levels = each.recommendation, each.levels
     replayed = None if levels is None else levels.replayed
     protected = 0 if replayed is None else replayed.protected
@@ -40,6 +41,6 @@ def _timeline(each: SizedContainer, enablement: Enablement) -> Timeline:
     subtitle = (
         f"request {format_bytes(request)} · limit {format_bytes(limit)} · "
         f"risk {risk_text(found.risk or 0.0)} of days · sure: {found.sureness} · "
-        f"MemoryQoS {enablement.state}"
+        f"Kubernetes {release} · MemoryQoS {enablement.state}"
     )
     return Timeline(found.name.text, subtitle, points)

@@ -24,7 +24,7 @@ from memqos.draw.text.amounts import (
     short_amount,
     short_ratio,
 )
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Line, Styled, Table
 from memqos.findings.policy import PolicyBreach
 from memqos.kube.resources import CPU, MEMORY, Amounts, Resources
 from memqos.kube.shape import Part
@@ -55,12 +55,13 @@ class AdmissionReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refused_by(self) -> str | None:
-        """Who refused it: `limit range NAME`, `the policy` or `quota NAME`."""
+        """Who refused it: `limit range NAME`, whose rule, or `quota NAME`."""
         denial, verdict = self.creation.denial, self.creation.quotas
         if denial is not None:
             return f"limit range {self.ranges[denial.index].name}"
-        if any(each.mode == "refuse" for each in self.breaches):
-            return "the policy"
+        for breach in self.breaches:
+            if breach.mode == "refuse":
+                return breach.source
         return None if verdict is None or verdict.allowed else f"quota {verdict.quota}"
 
     def owner(self, where: str) -> str:
@@ -72,11 +73,11 @@ class AdmissionReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.names[before + int(index)]
 
 
-def admission_text(admitted: AdmissionReport) -> list[str]:
+def admission_text(admitted: AdmissionReport) -> list[Line]:
     """The verdict, the pod as it would be stored, and what quotas count."""
-    lines = [f"{admitted.label} in {admitted.namespace}  {_verdict_words(admitted)}"]
+    lines: list[Line] = [f"{admitted.label} in {admitted.namespace}  {_verdict_words(admitted)}"]
     lines += [f"  {line}" for line in _refusal_lines(admitted)]
-    lines += _stored_table(admitted)
+    lines.append(_stored_table(admitted))
     lines += _default_sources(admitted)
     verdict = admitted.creation.quotas
     if verdict is not None:
@@ -105,26 +106,27 @@ def _refusal_lines(admitted: AdmissionReport) -> Iterator[str]:
     for breach in admitted.breaches:
         yield f"{'warning: ' if breach.mode == 'warn' else ''}{breach}"
     if verdict is not None:
-        yield from _quota_refusal_lines(verdict)
+        yield from quota_refusals(verdict)
 
 
-def _quota_refusal_lines(verdict: QuotaVerdict) -> Iterator[str]:
+def quota_refusals(verdict: QuotaVerdict) -> Iterator[str]:
+    """What a quota refuses, and by how much."""
     for each in verdict.exceeded:
         name, left = each.resource, each.hard - each.used
         yield (
-            f"{name}: asks for {short_amount(name, each.requested)}, "
+            f"{name}: {short_amount(name, each.requested)} requested, "
             f"{short_amount(name, max(0, left))} of {short_amount(name, each.hard)} is left: "
             f"{short_amount(name, each.requested - left)} too much"
         )
     for missing in verdict.missing:
         yield (
-            f"{missing.resource} is bounded, so every container must declare it: "
+            f"{missing.resource} is limited by a quota, so every container must set it: "
             f"{', '.join(missing.containers)} does not"
         )
     if verdict.unknown:
         yield (
-            f"its status does not say how much is used of {', '.join(verdict.unknown)} – "
-            "a quota is counted soon after it was made: add status.used"
+            f"its status has no usage of {', '.join(verdict.unknown)} – it is counted soon after "
+            f"the quota is created: add status.used"
         )
 
 
@@ -147,7 +149,7 @@ def violation_text(violation: LimitRangeViolation) -> str:
     )
 
 
-def _stored_table(admitted: AdmissionReport) -> list[str]:
+def _stored_table(admitted: AdmissionReport) -> Line:
     """A row for the pod level and each container; what was filled in has a +."""
     shape = admitted.creation.stored
     rows: list[tuple[str, str | None, Part | Resources]] = []
@@ -165,7 +167,7 @@ def _stored_table(admitted: AdmissionReport) -> list[str]:
         )
     ]
     if not columns:
-        return ["  nothing is requested, nothing is limited"]
+        return "  no requests and no limits"
     filled = {(each.container, each.side, each.resource) for each in admitted.creation.filled}
     sides = ["", *[side for side, _ in columns]]
     heads = [sides[0]] + ["" if before == side else side for before, side in pairwise(sides)]
@@ -175,9 +177,10 @@ def _stored_table(admitted: AdmissionReport) -> list[str]:
         for side, resource in columns:
             amount = getattr(resources, side).get(resource)
             mark = "+" if (owner, side, resource) in filled else ""
-            cells.append("–" if amount is None else mark + short_amount(resource, amount))
+            text = "–" if amount is None else mark + short_amount(resource, amount)
+            cells.append(Styled(text, "added") if mark else text)
         lines.append(cells)
-    return table(lines)
+    return Table(lines)
 
 
 def _cpu_memory_first(names: Iterable[str]) -> list[str]:
@@ -194,7 +197,7 @@ def _default_sources(admitted: AdmissionReport) -> Iterator[str]:
         yield f"  + {source}: {', '.join(of_source)}"
 
 
-def _quota_table(admitted: AdmissionReport, quota: Quota) -> list[str]:
+def _quota_table(admitted: AdmissionReport, quota: Quota) -> list[Table]:
     """What a quota has used before and after."""
     times = 1 if admitted.refused_by else admitted.replicas
     rows = [[f"quota {quota.name}", "used", "asked", "then", "hard"]]
@@ -211,7 +214,7 @@ def _quota_table(admitted: AdmissionReport, quota: Quota) -> list[str]:
                     short_amount(name, quota.hard[name]),
                 ]
             )
-    return [f"  {line}" for line in table(rows)] if len(rows) > 1 else []
+    return [Table(rows, indent="  ")] if len(rows) > 1 else []
 
 
 def admission_reasons(admitted: AdmissionReport) -> list[str]:

@@ -20,9 +20,9 @@ from memqos.audit.report import (
     share_of_node,
 )
 from memqos.audit.totals import UnrequestedProtection
-from memqos.draw.text.findings import findings_data, findings_summary
-from memqos.draw.text.table import table
-from memqos.draw.text.terminal import message_lines, paragraph
+from memqos.draw.text.findings import findings_data, findings_summary, severity_line
+from memqos.draw.text.lines import Line, Paragraph, Table
+from memqos.draw.text.terminal import message_lines
 from memqos.errors import InputError
 from memqos.findings.catalogue import POD_OOM_KILLED
 from memqos.settings.enablement import Enablement
@@ -49,42 +49,42 @@ _MEASURE_NAMES: Final[dict[Measure, str]] = {
     "min": "memory.min",
     "low": "memory.low",
     "high": "containers with a memory.high",
-    "throttled": "containers throttled at once",
+    "throttled": "containers throttled immediately",
     "usage": "in use",
 }
 
 
-def audit_text(report: AuditReport) -> list[str]:
+def audit_text(report: AuditReport) -> list[Line]:
     """The whole summary."""
     audit = report.audit
     namespaces = pluralize(len(audit.namespaces), "namespace")
     ended = f" ({pluralize(audit.ended, 'more')} ended)".replace("mores", "more")
-    lines = [
+    lines: list[Line] = [
         f"{pluralize(audit.pods, 'pod')}{ended if audit.ended else ''} on "
         f"{pluralize(len(audit.nodes), 'node')} in {namespaces} · "
         f"{settings_title(audit.settings, report.enablement)}",
         str(report.enablement),
         *[line for note in report.notes for line in message_lines(note, "note: ")],
-        *_killed_line(report),
+        *killed_lines(report),
         "",
     ]
     if not audit.everywhere:
         return [*lines, "nothing was audited"]
-    lines += [*_class_table(report), "", *_memory_table(report)]
+    lines += [_class_table(report), "", *_memory_table(report)]
     if report.comparison is not None:
         return [*lines, *_comparison_lines(report.comparison)]
     return [*lines, *_node_lines(report), *_finding_lines(report)]
 
 
-def _killed_line(report: AuditReport) -> list[str]:
-    """The workloads that were killed for lack of memory: nothing else is as urgent."""
+def killed_lines(report: AuditReport) -> list[str]:
+    """The workloads that were OOM-killed: nothing else is as urgent."""
     killed = [each for each in report.findings if each.rule == POD_OOM_KILLED.id]
     if not killed:
         return []
     places = [f"{each.where} ({each.evidence[-1]})" for each in killed[:_SHOWN_PLACES]]
     more = len(killed) - _SHOWN_PLACES
     places += [f"{more:,} more"] if more > 0 else []
-    return [f"killed for lack of memory: {', '.join(places)}"]
+    return [f"OOM-killed: {', '.join(places)}"]
 
 
 def settings_title(settings: Settings, enablement: Enablement) -> str:
@@ -124,18 +124,23 @@ def text_bar(share: float, width: int = _BAR_WIDTH) -> str:
     return (text[:-1] + "▶" if share > 1 else text).ljust(width, "·")
 
 
-def _class_table(report: AuditReport) -> list[str]:
+_DROP_BAR: Final = {"the bars": 1}
+_DROP_NODE: Final = {"low": 5, "min": 4, "pods": 1, "limits": 3}
+
+
+def _class_table(report: AuditReport) -> Table:
     pods = report.audit.pods
-    return table(
+    return Table(
         [
             [name, text_bar(count / pods if pods else 0), f"{count:,}", f"{_percent(count, pods)}"]
             for name, count in report.audit.classes.items()
         ],
         left=2,
+        drop=_DROP_BAR,
     )
 
 
-def _memory_table(report: AuditReport) -> list[str]:
+def _memory_table(report: AuditReport) -> list[Line]:
     total = cluster_memory(report.audit)
     if not total.offered:
         return ["no node's memory is known"]
@@ -146,19 +151,19 @@ def _memory_table(report: AuditReport) -> list[str]:
             share = total.share(amount)
             rows.append([name, text_bar(share), format_bytes(amount), f"{share:.0%}"])
     return [
-        f"of {format_bytes(total.offered)} that nodes offer to pods:",
-        *table(rows, left=2),
+        f"of {format_bytes(total.offered)} allocatable on the nodes:",
+        Table(rows, left=2, drop=_DROP_BAR),
     ]
 
 
-def _node_lines(report: AuditReport) -> list[str]:
+def _node_lines(report: AuditReport) -> list[Line]:
     nodes = fullest_nodes(report.audit)
     if not nodes:
         return []
     rows = [["node", "pods", "requested", "limits", "min", "low", "in use", "throttled"]]
     rows += [_node_row(node) for node in nodes[:_SHOWN_NODES]]
     shown = "the fullest nodes:" if len(nodes) > _SHOWN_NODES else "nodes, the fullest first:"
-    lines = ["", shown, *table(rows)]
+    lines: list[Line] = ["", shown, Table(rows, drop=_DROP_NODE)]
     busiest = max(nodes, key=lambda node: (node.usage, node.name))
     if busiest.evicted_first:
         order = ", ".join(each.pod for each in busiest.evicted_first)
@@ -183,8 +188,8 @@ def _node_row(node: NodeAudit) -> list[str]:
     ]
 
 
-def _finding_lines(report: AuditReport) -> list[str]:
-    lines = [""]
+def _finding_lines(report: AuditReport) -> list[Line]:
+    lines: list[Line] = [""]
     for title, findings in findings_by_time(report):
         lines += [f"{title}:", ""] if findings else []
         for group in group_by_rule(findings):
@@ -192,18 +197,18 @@ def _finding_lines(report: AuditReport) -> list[str]:
     return [*lines, findings_summary(report.findings)]
 
 
-def _rule_lines(group: RuleGroup) -> Iterator[str]:
+def _rule_lines(group: RuleGroup) -> Iterator[Line]:
     places = pluralize(len(group.findings), "place")
-    yield f"{group.severity:7}  {group.rule}  {places}"
-    yield from paragraph(group.what)
+    yield severity_line(group.severity, f"{group.rule}  {places}")
+    yield Paragraph(group.what)
     for finding in group.findings[:_SHOWN_PLACES]:
         yield f"  · {finding.where}: {'; '.join(finding.evidence[:2])}"
     if len(group.findings) > _SHOWN_PLACES:
         yield f"  · … and {len(group.findings) - _SHOWN_PLACES:,} more"
-    yield from paragraph(f"fix: {group.fix}")
+    yield Paragraph(f"fix: {group.fix}")
 
 
-def _comparison_lines(comparison: ReportComparison) -> Iterator[str]:
+def _comparison_lines(comparison: ReportComparison) -> Iterator[Line]:
     found = comparison.differences
     yield ""
     yield f"here, and there: {comparison.title}"
@@ -216,7 +221,7 @@ def _comparison_lines(comparison: ReportComparison) -> Iterator[str]:
         was = found.classes_before.get(name, 0)
         if was != count:
             rows.append([name, f"{was:,}", f"{count:,}", signed_change("pods", count - was)])
-    yield from table(rows)
+    yield Table(rows)
     yield ""
     if not found.nodes:
         yield "no node differs"
@@ -236,7 +241,7 @@ def _comparison_lines(comparison: ReportComparison) -> Iterator[str]:
             )
 
 
-def _node_changes(nodes: tuple[NodeComparison, ...]) -> list[str]:
+def _node_changes(nodes: tuple[NodeComparison, ...]) -> list[Line]:
     measures: list[Measure] = [
         measure for measure in _MEASURE_NAMES if any(node.change_in(measure) for node in nodes)
     ]
@@ -250,7 +255,7 @@ def _node_changes(nodes: tuple[NodeComparison, ...]) -> list[str]:
                 *[signed_change(measure, node.change_in(measure)) for measure in measures],
             ]
         )
-    lines = table(rows)
+    lines: list[Line] = [Table(rows)]
     if len(nodes) > _SHOWN_NODES:
         lines.append(f"… and {len(nodes) - _SHOWN_NODES:,} more")
     return lines

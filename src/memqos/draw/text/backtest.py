@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Line, Table
 from memqos.settings.enablement import Enablement
 from memqos.size.consequences import ContainerLevels
 from memqos.size.history import SeriesName
@@ -38,14 +38,17 @@ class BacktestReport(msgspec.Struct, frozen=True):
     """Series of which neither request nor limit is known."""
 
 
-def backtest_text(report: BacktestReport, *, why: bool) -> Iterator[str]:
+_DROP: Final = {"DAYS": 4, "PROTECTED": 5}
+
+
+def backtest_text(report: BacktestReport, *, why: bool) -> Iterator[Line]:
     """A row for each container and setting, then the episodes."""
     for index, title in enumerate(report.settings):
         rows = [["CONTAINER", "HIGH", "MAX", "THROTTLED", "DAYS", "PROTECTED", "KILLED"]]
         rows += [_row(each, index) for each in ordered_containers(report.containers)]
         yield ""
         yield title
-        yield from table(rows)
+        yield Table(rows, drop=_DROP)
         yield total_line(report, index)
         for each in ordered_containers(report.containers) if why else ():
             yield from (f"  {line}" for line in episode_lines(each, index))
@@ -53,7 +56,7 @@ def backtest_text(report: BacktestReport, *, why: bool) -> Iterator[str]:
         yield ""
         yield comparison_line(report)
     for name in report.skipped:
-        yield f"{name}: neither a request nor a limit is known, so nothing is replayed"
+        yield f"{name}: no request or limit is known, so it is not replayed"
 
 
 def ordered_containers(containers: Sequence[ReplayedContainer]) -> list[ReplayedContainer]:

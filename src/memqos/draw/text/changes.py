@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Line, Style, Styled, Table
 from memqos.plan.changes import Change, Comparison
 from memqos.plan.effective import Protection
 from memqos.plan.names import outer
@@ -16,19 +16,21 @@ from memqos.units import format_bytes
 _EMPTY = "(empty)"
 _KNOB = {"memory.min": "min", "memory.low": "low"}
 _SHOWN: Final = 5
+_KIND_STYLES: Final[dict[str, Style]] = {"+": "added", "~": "changed", "-": "removed"}
+_DROP: Final = {"honoured": 6}
 
 
 def changes_text(
     comparison: Comparison, protections: Mapping[str, Protection], *, why: bool
-) -> list[str]:
+) -> list[Line]:
     """The changes as a table, for review before they are written."""
-    lines: list[str] = []
+    lines: list[Line] = []
     if comparison.changes:
         rows = [["", "cgroup", "file", "now", "", "planned", "honoured"]]
         rows += [_change_row(change, protections) for change in comparison.changes]
         if not protections:
             rows = [row[:-1] for row in rows]
-        lines += table(rows, left=len(rows[0]))
+        lines.append(Table(rows, left=len(rows[0]), drop=_DROP if protections else {}))
         if why:
             for change in comparison.changes:
                 lines += ["", *_reason_lines(change, change.setting.because)]
@@ -38,11 +40,11 @@ def changes_text(
             [" ", _cgroup_name(c), c.file, *_both_contents(c), "withheld"]
             for c in comparison.withheld
         ]
-        lines += table(rows, left=7)
+        lines.append(Table(rows, left=7))
     if comparison.unmanaged:
-        lines += ["", "not memqos's to write, and not as the kubelet would have it:"]
+        lines += ["", "differs from the kubelet's values, and not written by memqos:"]
         rows = [[" ", _cgroup_name(c), c.file, c.old, "≠", c.new] for c in comparison.unmanaged]
-        lines += table(rows, left=6)
+        lines.append(Table(rows, left=6))
     return lines
 
 
@@ -51,7 +53,7 @@ def changes_summary(comparison: Comparison) -> str:
     withheld = f", {len(comparison.withheld)} withheld" if comparison.withheld else ""
     if not comparison.changes:
         return f"converged: nothing to change{withheld}"
-    kinds = {"+": "to set", "~": "to change", "-": "to take back"}
+    kinds = {"+": "to set", "~": "to change", "-": "to reset"}
     counts = [
         f"{sum(change.kind == kind for change in comparison.changes)} {words}"
         for kind, words in kinds.items()
@@ -72,22 +74,23 @@ def gaps_text(
         for each in unresolved
     ]
     lines += [
-        f"missing: {each.path}: planned for {each.pod or 'all pods'}, but not there"
+        f"missing: {each.path}: planned for {each.pod or 'all pods'}, but the cgroup does not exist"
         for each in missing
         if each.level != "container"
     ]
     if nobodys:
         shown = ", ".join(nobodys[:_SHOWN]) + (" …" if len(nobodys) > _SHOWN else "")
         lines.append(
-            f"unknown: pod cgroups that no known pod has: {len(nobodys)} ({shown}) – what they "
-            "claim is not planned for; a kubelet just started does not name all pods yet"
+            f"unknown: pod cgroups that belong to no known pod: {len(nobodys)} ({shown}) – their "
+            f"protection is not planned; a kubelet that has just started does not list all pods "
+            f"yet"
         )
     return lines
 
 
 def _change_row(change: Change, protections: Mapping[str, Protection]) -> list[str]:
     return [
-        change.kind,
+        Styled(change.kind, _KIND_STYLES[change.kind]),
         _cgroup_name(change),
         change.file,
         *_both_contents(change),

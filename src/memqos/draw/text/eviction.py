@@ -17,7 +17,7 @@ from memqos.cluster.eviction_order import (
 )
 from memqos.cluster.eviction_signals import ThresholdReading, node_conditions
 from memqos.cluster.pressure_admission import PressureAdmission, PressureReason
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Line, Table
 from memqos.kube.duration import SECOND
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, NodeCondition, Threshold
 from memqos.kube.pod import Pod, QosClass
@@ -25,12 +25,13 @@ from memqos.kube.resources import MEMORY, format_amount, whole
 from memqos.units import duration_words, format_bytes, pluralize
 
 _SHOWN_MISLED: Final = 5
+_DROP: Final = {"ahead by": 8, "freed": 7, "request": 4, "class": 2}
 _KEY_WORDS: Final[dict[EvictionKey, str]] = {
-    "no stats": "nobody knows what it uses",
+    "no stats": "its usage is unknown",
     "over request": "it uses more than it requests",
     "priority": "its priority is lower",
     "excess": "it uses more above its request",
-    "input order": "nothing tells them apart",
+    "input order": "they rank equal",
 }
 
 
@@ -67,7 +68,7 @@ def full_pod_name(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name or '(unnamed)'}"
 
 
-def eviction_text(found: EvictionReport) -> list[str]:
+def eviction_text(found: EvictionReport) -> list[Line]:
     """Every pod with the numbers that decided its place, and how far eviction goes."""
     rows = [["", "pod", "class", "priority", "request", "uses", "over", "freed", "ahead by"]]
     place = 0
@@ -88,7 +89,7 @@ def eviction_text(found: EvictionReport) -> list[str]:
                 ranked.ahead_by or "",
             ]
         )
-    lines = table(rows, left=3) if found.order else ["no pod to evict"]
+    lines: list[Line] = [Table(rows, left=3, drop=_DROP) if found.order else "no pod to evict"]
     for section in (_need_lines(found), _misleading_lines(found)):
         added = list(section)
         lines += ["", *added] if added else []
@@ -101,13 +102,13 @@ def _need_lines(found: EvictionReport) -> Iterator[str]:
     count = evictions_needed(found.order, found.need)
     if count is not None:
         yield (
-            f"{format_bytes(found.need)} is needed: free after {pluralize(count, 'eviction')}, "
-            "one at a time and measured anew after each"
+            f"{format_bytes(found.need)} is needed: freed after {pluralize(count, 'eviction')}, "
+            "one at a time, with a new measurement after each"
         )
         return
     *_, last = memory_freed(found.order)
     yield (
-        f"{format_bytes(found.need)} is needed: all that may be evicted frees "
+        f"{format_bytes(found.need)} is needed: evicting all candidates frees "
         f"{format_bytes(last.freed)}"
     )
 
@@ -143,7 +144,7 @@ def threshold_lines(readings: Sequence[ThresholdReading]) -> Iterator[str]:
         )
 
 
-def simulation_text(steps: Sequence[SimulatedStep]) -> list[str]:
+def simulation_text(steps: Sequence[SimulatedStep]) -> list[Line]:
     """Each step in which something changes: when, what is available, and what the kubelet does."""
     rows = [["after", "available", "condition", ""]]
     for at, observations, step in steps:
@@ -156,10 +157,10 @@ def simulation_text(steps: Sequence[SimulatedStep]) -> list[str]:
                 _step_words(step),
             ]
         )
-    lines = ["If pods go on using what they use:", *table(rows, left=4)]
+    lines: list[Line] = ["If usage of the pods stays the same:", Table(rows, left=4)]
     last = steps[-1].step
     if last.met and last.evicted is None:
-        lines.append("no pod is left that may be evicted: the kernel kills next (memqos rank oom)")
+        lines.append("no pod is left to evict: the kernel OOM-kills next (memqos rank oom)")
     return lines
 
 
@@ -178,30 +179,31 @@ def _step_words(step: EvictionStep) -> str:
     if step.waiting:
         longest = max(each.grace_period for each in step.waiting)
         grace = duration_words(longest * 1000 // SECOND)
-        return f"the soft threshold is met: evicts once that has lasted {grace}"
+        return f"the soft threshold is met: evicts after {grace}"
     if step.conditions:
         return "no threshold is met; the condition stays for the transition period"
     return "no pressure"
 
 
 _ADMISSION_WORDS: Final[dict[PressureReason, str]] = {
-    "no pressure": "the node is under no pressure",
+    "no pressure": "the node is not under pressure",
     "critical": "it is critical: a static pod, or one with a system priority",
-    "not BestEffort": "it is not BestEffort, and memory alone is short",
+    "not BestEffort": "it is not BestEffort, and only memory is under pressure",
     "tolerates memory pressure": "it tolerates node.kubernetes.io/memory-pressure",
-    "BestEffort under memory pressure": "BestEffort, while memory is short – request memory",
-    "pressure other than memory": "more than memory is short: only critical pods are admitted",
+    "BestEffort under memory pressure": "BestEffort under memory pressure – request memory",
+    "pressure other than memory": "not only memory is under pressure: only critical pods are "
+    "admitted",
 }
 
 
-def pressure_admission_text(found: EvictionReport) -> list[str]:
+def pressure_admission_text(found: EvictionReport) -> list[Line]:
     """The verdict on each new pod."""
     conditions = " and ".join(found.conditions) or "no pressure"
     rows = [["new pod", "class", "", ""]]
     for label, admission in found.admissions:
         verdict = "admitted" if admission.admitted else f"refused ({admission.reason})"
         rows.append([label, admission.qos, verdict, _ADMISSION_WORDS[admission.because]])
-    return [f"The kubelet, under {conditions}:", *table(rows, left=4)]
+    return [f"The kubelet, under {conditions}:", Table(rows, left=4)]
 
 
 def eviction_reasons(found: EvictionReport) -> list[str]:
@@ -224,7 +226,7 @@ def eviction_reasons(found: EvictionReport) -> list[str]:
 
 def _rank_words(ranked: RankedPod) -> str:
     if ranked.usage is None:
-        words = f"no statistics, so first; priority {ranked.priority}"
+        words = f"no statistics, so it is first; priority {ranked.priority}"
     else:
         request, excess = format_bytes(whole(ranked.request)), ranked.excess
         assert excess is not None

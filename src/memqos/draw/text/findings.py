@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.text.table import table
-from memqos.draw.text.terminal import paragraph
+from memqos.draw.text.lines import Line, Paragraph, Styled, Table
 from memqos.findings.catalogue import RuleInfo
 from memqos.findings.finding import Finding, Severity
 from memqos.findings.reserved import ReservedAdvice
@@ -18,22 +17,27 @@ _SHOWN_EVIDENCE: Final = 5
 SEVERITY_NOUNS: Final[dict[Severity, tuple[str, str]]] = {
     "error": ("error", "errors"),
     "warning": ("warning", "warnings"),
-    "info": ("thing to know", "things to know"),
+    "info": ("note", "notes"),
 }
 """One finding and several, the worst first."""
 
 
-def findings_text(findings: Sequence[Finding]) -> list[str]:
+def findings_text(findings: Sequence[Finding]) -> list[Line]:
     """Each finding with its evidence and fix, and a summary."""
-    lines: list[str] = []
+    lines: list[Line] = []
     for finding in findings:
-        lines.append(f"{finding.severity:7}  {finding.rule}  {finding.where}")
-        lines += paragraph(finding.what)
+        lines.append(severity_line(finding.severity, f"{finding.rule}  {finding.where}"))
+        lines.append(Paragraph(finding.what))
         lines += [f"  · {each}" for each in finding.evidence[:_SHOWN_EVIDENCE]]
         if len(finding.evidence) > _SHOWN_EVIDENCE:
             lines.append(f"  · … and {len(finding.evidence) - _SHOWN_EVIDENCE} more")
-        lines += [*paragraph(f"fix: {finding.fix}"), ""]
+        lines += [Paragraph(f"fix: {finding.fix}"), ""]
     return [*lines, findings_summary(findings)]
+
+
+def severity_line(severity: Severity, text: str) -> Styled:
+    """A line that begins with a severity, in its colour."""
+    return Styled(f"{severity:7}  {text}", severity, len(severity))
 
 
 def findings_summary(findings: Sequence[Finding]) -> str:
@@ -52,19 +56,21 @@ def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(finding) for finding in findings]
 
 
-def rules_text(rules: Iterable[RuleInfo]) -> list[str]:
+def rules_text(rules: Iterable[RuleInfo]) -> Table:
     """All rules, a line each."""
-    rows = [[rule.judge, rule.severity, rule.id, rule.summary] for rule in rules]
-    return table([["judge", "severity", "rule", "found where"], *rows], left=4)
+    rows = [
+        [rule.judge, Styled(rule.severity, rule.severity), rule.id, rule.summary] for rule in rules
+    ]
+    return Table([["judge", "severity", "rule", "found where"], *rows], left=4)
 
 
-def rule_text(rule: RuleInfo) -> list[str]:
+def rule_text(rule: RuleInfo) -> list[Line]:
     """One rule in full."""
     return [
         f"{rule.id}  {rule.severity}, memqos {rule.judge}",
-        *paragraph(rule.summary),
-        *paragraph(f"why: {rule.why}"),
-        *paragraph(f"fix: {rule.fix}"),
+        Paragraph(rule.summary),
+        Paragraph(f"why: {rule.why}"),
+        Paragraph(f"fix: {rule.fix}"),
     ]
 
 

@@ -18,7 +18,7 @@ from memqos.cluster.fit_scores import DEFAULT_PROFILE, MAX_NODE_SCORE
 from memqos.cluster.fit_survey import FitSurvey
 from memqos.cluster.node_admission import NodeAdmission
 from memqos.draw.text.amounts import short_amount
-from memqos.draw.text.table import display_width, table
+from memqos.draw.text.lines import Line, Table
 from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount
 from memqos.release import Release
 from memqos.units import pluralize
@@ -58,20 +58,20 @@ def default_score(verdict: FitVerdict) -> int:
     return verdict.scores.least_allocated + (verdict.scores.balanced or 0)
 
 
-def fit_text(fitted: FitReport) -> list[str]:
+def fit_text(fitted: FitReport) -> list[Line]:
     """Where a pod fits, and what is short elsewhere."""
     survey = fitted.survey
     namespace = f" in {fitted.namespace}" if fitted.namespace else ""
-    lines = [
+    lines: list[Line] = [
         f"{fitted.label}{namespace}  {_fit_summary(survey)}",
         f"  asks for {_demand_words(fitted.demand)}",
     ]
     if fitted.verdicts:
-        lines += _node_table(fitted)
+        lines.append(_node_table(fitted))
     else:
         lines += _scarcity_lines(survey)
         lines += _refusal_lines(fitted)
-    return lines + [f"  note: {note}" for note in fitted.notes]
+    return [*lines, *[f"  note: {note}" for note in fitted.notes]]
 
 
 def _fit_summary(survey: FitSurvey) -> str:
@@ -90,7 +90,7 @@ def _demand_words(demand: SchedulingDemand) -> str:
         for name in sort_resources(demand.filtered)
         if demand.filtered[name]
     ]
-    return ", ".join(words) or "nothing but a place"
+    return ", ".join(words) or "no cpu or memory"
 
 
 def sort_resources(names: Iterable[str]) -> list[str]:
@@ -104,30 +104,24 @@ def demand_amount(resource: str, amount: int) -> str:
     return short_amount(resource, amount if resource == CPU else amount * 1000)
 
 
-def _node_table(fitted: FitReport) -> list[str]:
+def _node_table(fitted: FitReport) -> Table:
     ordered = fitted.best_first
     short_of = {each.resource for _, verdict in ordered for each in verdict.shortages}
     requested = {name for name, amount in fitted.demand.filtered.items() if amount}
     resources = sort_resources(requested | short_of | {CPU, MEMORY})
     rows = [
-        ["", *["free" if not index else "" for index, _ in enumerate(resources)], "score", ""],
-        ["node", *resources, "least", "balanced"],
+        ["", *["free" if not index else "" for index, _ in enumerate(resources)], "score", "", ""],
+        ["node", *resources, "least", "balanced", ""],
     ]
     for node, verdict in ordered:
         scores = verdict.scores
         even = "–" if scores.balanced is None else str(scores.balanced)
         no_score = verdict.shortages or verdict.node in fitted.refused
         cells = ["–", "–"] if no_score else [str(scores.least_allocated), even]
-        rows.append(
-            [node.name, *[demand_amount(name, node.free(name)) for name in resources], *cells]
-        )
-    lines = table(rows)
-    wide = max(map(display_width, lines))
-    remarks = ["", "", *[_remark(fitted, verdict) for _, verdict in ordered]]
-    return [
-        f"{line}{' ' * (wide - display_width(line))}  {remark}".rstrip()
-        for line, remark in zip(lines, remarks, strict=True)
-    ]
+        free = [demand_amount(name, node.free(name)) for name in resources]
+        rows.append([node.name, *free, *cells, _remark(fitted, verdict)])
+    last = len(rows[0]) - 1
+    return Table(rows, has_remarks=True, drop={"balanced": last - 1, "least": last - 2})
 
 
 def _remark(fitted: FitReport, verdict: FitVerdict) -> str:
@@ -150,16 +144,16 @@ def shortage_text(verdict: FitVerdict) -> str:
 
 def _shortage_words(shortage: Shortage) -> str:
     if shortage.resource == PODS_RESOURCE:
-        return f"a place, all {shortage.capacity} are taken"
+        return f"room for a pod: all {shortage.capacity} are in use"
     return f"{shortage.resource} by {demand_amount(shortage.resource, shortage.lacking)}"
 
 
 def _scarcity_lines(survey: FitSurvey) -> Iterator[str]:
     for resource, scarcity in survey.scarce.items():
-        what = "places for pods are" if resource == PODS_RESOURCE else f"{resource} is"
+        what = "pod slots are" if resource == PODS_RESOURCE else f"{resource} is"
         line = f"  {what} short on {pluralize(scarcity.nodes, 'node')}"
         if scarcity.unresolvable:
-            line += f", {scarcity.unresolvable:,} of them too small even when empty"
+            line += f", {scarcity.unresolvable:,} of them are too small even when empty"
         if scarcity.lacking > 0:
             line += f"; the nearest lacks {demand_amount(resource, scarcity.lacking)}"
         yield line
@@ -180,14 +174,14 @@ def fit_reasons(fitted: FitReport, release: Release) -> list[str]:
 
 
 def _demand_lines(demand: SchedulingDemand) -> Iterator[str]:
-    yield f"must be free: {_amount_words(demand.filtered)}, from the spec alone"
+    yield f"must be free: {_amount_words(demand.filtered)}, from the spec"
     if demand.charged != demand.filtered:
-        yield f"held once it runs: {_amount_words(demand.charged)}, by its status"
+        yield f"charged once it runs: {_amount_words(demand.charged)}, from its status"
     assumed = ", ".join(
         f"{name} {short_amount(name, amount)}" for name, amount in DEFAULT_REQUESTS.items()
     )
     yield (
-        f"scored as {_amount_words(demand.spread)}: a container that asks for nothing counts as "
+        f"scored as {_amount_words(demand.spread)}: a container without requests counts as "
         f"{assumed}, pod-level values do not count"
     )
 
@@ -225,9 +219,9 @@ def _node_reasons(
     free_shares = ", ".join(f"{share}% of {name}" for name, share in shares)
     scores = verdict.scores
     yield f"least allocated {scores.least_allocated}: {free_shares} would be left"
-    yield f"most allocated {scores.most_allocated}: counts where the scheduler is told to pack"
+    yield f"most allocated {scores.most_allocated}: used if the scheduler packs nodes"
     if scores.balanced is None:
-        yield "balanced: left out, the pod asks for neither cpu nor memory"
+        yield "balanced: not scored, as the pod requests neither cpu nor memory"
         return
     used = [
         f"{name} {min(has, node.requested.get(name, 0) + demand.charged.get(name, 0)) / has:.1%}"

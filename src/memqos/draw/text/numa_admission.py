@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from memqos.cluster.node_admission import NodeAdmission
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Line, Table
 from memqos.kernel.file_formats import describe_nodes, node_list
 from memqos.numa.admission import (
     AdmissionOutcome,
@@ -34,8 +34,8 @@ def call_lines(call: HintRound) -> list[str]:
     for provider in call.providers:
         answer = provider.hints
         if not answer:
-            why = "asks for nothing" if answer is None else "finds no nodes"
-            lines.append(f"{provider.name}: {why}, so any node will do")
+            why = "requests nothing" if answer is None else "finds no nodes"
+            lines.append(f"{provider.name}: {why}, so any node is allowed")
             continue
         for resource, hints in answer.items():
             lines.append(f"{provider.name}, {resource}: {_hints_words(hints)}")
@@ -64,13 +64,13 @@ def call_data(call: HintRound) -> dict[str, Any]:
 
 def _hints_words(hints: Hints | HintSet | None) -> str:
     if hints is None:
-        return "any node will do"
+        return "any node is allowed"
     if isinstance(hints, HintSet):
         if len(hints.nodes) > _FEW_NODES:
             return _offer_words(hints)
         hints = tuple(iterate_hints(hints))
     if not hints:
-        return "no node will do"
+        return "no node is enough"
     words = [
         ("any" if hint.mask is None else f"{{{node_list(nodes_of(hint.mask))}}}")
         + ("*" if hint.preferred else "")
@@ -150,7 +150,7 @@ class NumaVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GAVE_UP: Final = (
-    "the search for nodes was given up before its end: other nodes may be better, or do at all"
+    "the search for nodes was stopped early: other nodes may be better, or the only ones that fit"
 )
 
 
@@ -160,13 +160,14 @@ def _gave_up(outcome: AdmissionOutcome | NodeAdmission) -> bool:
 
 def verdict_lines(
     verdict: NumaVerdict, topology: TopologySettings, names: Mapping[str, str]
-) -> list[str]:
+) -> list[Line]:
     """A pod and the outcome of its admission."""
     outcome = verdict.outcome
     namespace = f" in {verdict.namespace}" if verdict.namespace else ""
     heading = f"{verdict.label}{namespace}  {verdict.qos}  "
+    lines: list[Line]
     if isinstance(outcome, AdmittedPod):
-        lines = [f"{heading}admitted", *_indent(_holding_lines(outcome.blocks, verdict.pins))]
+        lines = [f"{heading}admitted", *_holding_tables(outcome.blocks, verdict.pins)]
     elif isinstance(outcome, NodeAdmission):
         lines = [f"{heading}refused: {outcome.reason}", f"  {outcome.message}"]
     else:
@@ -179,9 +180,9 @@ def verdict_lines(
             lines += ["", f"  hints for {whose}", *_indent(call_lines(call), 4)]
         if verdict.advice is not None:
             fitting = list(advice_lines(verdict.advice, topology, verdict.state, names))
-            lines += ["", "  what would fit, each tried out", *_indent(fitting, 4)]
+            lines += ["", "  what would fit (each one was tried)", *_indent(fitting, 4)]
     notes = [*verdict.notes, *([GAVE_UP] if _gave_up(outcome) else [])]
-    return lines + [f"  note: {note}" for note in notes]
+    return [*lines, *[f"  note: {note}" for note in notes]]
 
 
 def verdict_data(
@@ -251,11 +252,11 @@ def advice_lines(
     for change in advice.changes:
         yield f"- {change_words(change, topology, state, names)}"
     if not advice.changes:
-        yield "nothing that was tried"
+        yield "nothing of what was tried"
     if not advice.fits_empty:
-        yield "as it is, it would not be admitted to this machine if it were empty either"
+        yield "it would not be admitted even if this machine were empty"
     if advice.gave_up:
-        yield f"gave up after {pluralize(advice.trials, 'trial')}: there may be more"
+        yield f"stopped after {pluralize(advice.trials, 'trial')}: there may be more"
 
 
 def change_words(
@@ -276,7 +277,7 @@ def change_words(
         return f"topologyManagerPolicy {change.value} instead of {topology.policy}"
     if change.kind == "scope":
         return f"topologyManagerScope {change.value} instead of {topology.scope}"
-    return f"memoryManagerPolicy {change.value}, which gives no pod memory of its own"
+    return f"memoryManagerPolicy {change.value}, which gives no pod exclusive memory"
 
 
 def _smaller_words(size: FittingSize) -> str:
@@ -288,7 +289,7 @@ def _smaller_words(size: FittingSize) -> str:
 
 
 def _whose(size: FittingSize) -> str:
-    return "the pod as a whole" if size.container is None else f"container {size.container}"
+    return "the whole pod" if size.container is None else f"container {size.container}"
 
 
 def _without_words(
@@ -304,13 +305,14 @@ def _without_words(
             sizes[block.type] = sizes.get(block.type, 0) + block.size
             members.update(block.nodes)
     what = ", ".join([f"{format_bytes(size)} of {name}" for name, size in sorted(sizes.items())])
+    where = describe_nodes(sorted(members))
     if len(called) == 1:
-        return f"without pod {called[0]}, which holds {what} on {describe_nodes(sorted(members))}"
+        return f"without pod {called[0]}, which is assigned {what} on {where}"
     listed = f"{', '.join(called[:-1])} and {called[-1]}"
-    return f"without pods {listed}, which hold {what} on {describe_nodes(sorted(members))}"
+    return f"without pods {listed}, which are assigned {what} on {where}"
 
 
-def _holding_lines(blocks_of: Mapping[str, MemoryBlocks], pins: bool) -> list[str]:
+def _holding_tables(blocks_of: Mapping[str, MemoryBlocks], pins: bool) -> list[Table]:
     rows = [["container", "resource", "size", "nodes", "cpuset.mems"]]
     for name, blocks in blocks_of.items():
         cpuset = node_list(_members(blocks)) if pins else "–"
@@ -318,7 +320,7 @@ def _holding_lines(blocks_of: Mapping[str, MemoryBlocks], pins: bool) -> list[st
             [name, block.type, exact_bytes(block.size), node_list(block.nodes), cpuset]
             for block in blocks
         ]
-    return table(rows, left=5) if len(rows) > 1 else []
+    return [Table(rows, left=5, indent="  ")] if len(rows) > 1 else []
 
 
 def _members(blocks: MemoryBlocks) -> list[int]:

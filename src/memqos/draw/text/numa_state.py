@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Table
 from memqos.kernel.file_formats import node_list
 from memqos.kube.resources import MEMORY
 from memqos.numa.machine_state import MemoryBlock, MemoryBlocks, MemoryManagerState
@@ -39,7 +39,7 @@ def memory_holdings(state: MemoryManagerState) -> list[MemoryHolding]:
     return found
 
 
-def machine_table(machine: NumaMachine) -> list[str]:
+def machine_table(machine: NumaMachine) -> Table:
     """The nodes: memory, hugepages by size, distances."""
     sizes = machine.page_sizes
     rows = [["node", MEMORY, *sizes, *(["distances"] if machine.distances else [])]]
@@ -51,10 +51,10 @@ def machine_table(machine: NumaMachine) -> list[str]:
         if machine.distances is not None:
             row.append(" ".join([f"{each:>2}" for each in machine.distances[index]]))
         rows.append(row)
-    return table(rows, left=1)
+    return Table(rows, drop={"distances": len(rows[0]) - 1} if machine.distances else {})
 
 
-def usage_table(state: MemoryManagerState) -> list[str]:
+def usage_table(state: MemoryManagerState) -> Table:
     """What of each node is reserved for the system, held by pods and free."""
     rows = [["node", "resource", "total", "system", "allocatable", "held", "free", "used with"]]
     for i, node in sorted(state.nodes.items()):
@@ -70,10 +70,10 @@ def usage_table(state: MemoryManagerState) -> list[str]:
                     node_list(others) if others else "–",
                 ]
             )
-    return table(rows, left=2)
+    return Table(rows, left=2, drop={"total": 2, "system": 3})
 
 
-def holders_table(state: MemoryManagerState, names: Mapping[str, str]) -> list[str]:
+def holders_table(state: MemoryManagerState, names: Mapping[str, str]) -> Table:
     """Who holds what where."""
     rows = [["pod", "container", "resource", "nodes", "size"]]
     for uid, container, block in sorted(
@@ -89,7 +89,7 @@ def holders_table(state: MemoryManagerState, names: Mapping[str, str]) -> list[s
                 format_bytes(block.size),
             ]
         )
-    return table(rows, left=4)
+    return Table(rows, left=4)
 
 
 def machine_data(machine: NumaMachine) -> list[dict[str, Any]]:
@@ -137,11 +137,11 @@ def total_differences(machine: NumaMachine, state: MemoryManagerState) -> Iterat
     """Where the machine has other nodes, or other totals, than its state says."""
     ids = set(machine.ids)
     for i in sorted(state.nodes.keys() - ids):
-        yield f"the state knows node {i}, the machine does not"
+        yield f"the state has node {i}, the machine does not"
     for node in machine.nodes:
         if node.id not in state.nodes:
             if state.nodes:
-                yield f"the machine has node {node.id}, the state does not know it"
+                yield f"the machine has node {node.id}, the state does not"
             continue
         found = {MEMORY: node.memory, **node.hugepages}
         for name, each in sorted(state.nodes[node.id].memory.items()):

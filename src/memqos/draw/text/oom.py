@@ -5,12 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Line, Table
 from memqos.plan.oom_kill import Candidate, Kill, KillOrder, Spared
 from memqos.plan.owners import CgroupOwner, Owners
 from memqos.units import format_bytes, pluralize
 
 _SHOWN_ALONG: Final = 3
+_DROP: Final = {"adj adds": 6, "uses": 5, "pid": 3}
 
 
 class OomKillReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,7 @@ class OomKillReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def oom_kill_text(found: OomKillReport, shown: int) -> list[str]:
+def oom_kill_text(found: OomKillReport, shown: int) -> list[Line]:
     """The first to die, with what each counts as."""
     kills = found.order.kills
     rows = [
@@ -34,7 +35,7 @@ def oom_kill_text(found: OomKillReport, shown: int) -> list[str]:
     ]
     for place, kill in enumerate(kills[:shown], 1):
         rows.append(_kill_row(f"{place}", kill, found))
-    lines = table(rows, left=3) if kills else ["nothing can be killed"]
+    lines: list[Line] = [Table(rows, left=3, drop=_DROP) if kills else "no process can be killed"]
     if len(kills) > shown:
         lines.append(f"… {len(kills) - shown} more: -o json lists all")
     counts: dict[Spared, int] = {}

@@ -1,12 +1,12 @@
-"""A pod explained: its values as a table, their derivation, and releases compared."""
+"""A pod explained: its values as a table, and their derivation."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from memqos.cluster.autoscaling import AutoscalerRequests, UnknownRequest
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Line, Styled, Table
 from memqos.kube.explanations import why_class, why_defaulted, why_total
 from memqos.kube.resources import CPU, MEMORY, Amounts, legible, whole
 from memqos.kube.shape import Role, Shape
@@ -72,17 +72,17 @@ def settings_line(settings: Settings, enablement: Enablement) -> str:
 WINDOWS_APPLIES: Final = (
     "QoS class and requests, for scheduling and eviction",
     "limits of containers, which the runtime sets on their job objects",
-    "Memory Manager: the policies None and BestEffort alone (WindowsCPUAndMemoryAffinity)",
+    "Memory Manager: only the policies None and BestEffort (WindowsCPUAndMemoryAffinity)",
 )
 WINDOWS_DOES_NOT_APPLY: Final = (
     "cgroups, and so Memory QoS: memory.min, memory.low, memory.high",
     "oom_score_adj: Windows has no OOM killer",
     "pod-level resources, and limits of a pod as a whole",
-    "resizing in place",
+    "in-place resize",
 )
 
 
-def _windows_overview(explained: PodExplanation) -> list[str]:
+def _windows_overview(explained: PodExplanation) -> list[Line]:
     """Requests and limits alone, and what of the rest applies."""
     plan = explained.plan
     rows = [["", "request", "limit"]]
@@ -91,18 +91,21 @@ def _windows_overview(explained: PodExplanation) -> list[str]:
     namespace = f" in {explained.namespace}" if explained.namespace else ""
     return [
         f"{explained.label}{namespace}  {plan.qos} on Windows, without cgroups",
-        *table(rows),
+        Table(rows),
         *[f"  applies: {each}" for each in WINDOWS_APPLIES],
         *[f"  does not apply: {each}" for each in WINDOWS_DOES_NOT_APPLY],
         *[f"  note: {note}" for note in explained.notes],
     ]
 
 
+_DROP: Final = {"cpu.max": 1, "cpu.weight": 2, "oom_score_adj": 3, "limit": 8, "request": 9}
+"""Columns of the overview in the order they are dropped, counted from its end."""
+
 GATED_FILES: Final = ("memory.min", "memory.low", "memory.high")
 """What the gate MemoryQoS decides about."""
 
 
-def pod_overview(explained: PodExplanation, gate_off: PodExplanation | None = None) -> list[str]:
+def pod_overview(explained: PodExplanation, gate_off: PodExplanation | None = None) -> list[Line]:
     """The pod and its containers, a row each; with `gate_off`, both states of the gate."""
     if explained.windows:
         return _windows_overview(explained)
@@ -114,7 +117,7 @@ def pod_overview(explained: PodExplanation, gate_off: PodExplanation | None = No
         _cgroup_row("pod", plan.requests, plan.limits, plan.settings),
     ]
     if gate_off is not None:
-        rows.append(_gate_off_row(gate_off.plan.settings))
+        rows.append(_gate_off_row(plan.settings, gate_off.plan.settings))
     last = len(plan.containers) - 1
     for index, (name, part, container) in enumerate(
         zip(explained.names, explained.semantics.shape.parts, plan.containers, strict=True)
@@ -125,13 +128,17 @@ def pod_overview(explained: PodExplanation, gate_off: PodExplanation | None = No
             _cgroup_row(branch + name + role, part.requests, part.limits, container.settings)
         )
         if gate_off is not None:
-            rows.append(_gate_off_row(gate_off.plan.containers[index].settings))
+            off = gate_off.plan.containers[index].settings
+            rows.append(_gate_off_row(container.settings, off))
     left = 1
     if gate_off is not None:
         gates = ["", "", *["on", "off"] * (len(rows) // 2 - 1)]
         rows = [[row[0], gate, *row[1:]] for row, gate in zip(rows, gates, strict=True)]
         left = 2
-    lines = [f"{explained.label}{namespace}  {plan.qos}", *table(rows, left=left)]
+    lines: list[Line] = [
+        Styled(f"{explained.label}{namespace}  {plan.qos}", "title", len(explained.label)),
+        Table(rows, left=left, drop={name: len(rows[0]) - end for name, end in _DROP.items()}),
+    ]
     for setting_name, value in _hugepages(plan):
         lines.append(f"  {setting_name} = {value}")
     lines += [f"  {line}" for line in swap_lines(explained)]
@@ -140,9 +147,13 @@ def pod_overview(explained: PodExplanation, gate_off: PodExplanation | None = No
     return lines
 
 
-def _gate_off_row(settings: FileSettings) -> list[str]:
+def _gate_off_row(on: FileSettings, off: FileSettings) -> list[str]:
     """What the gate changes; all else is as in the row above."""
-    return ["", "", "", *[setting_cell(settings[file]) for file in GATED_FILES], "", "", "", ""]
+    cells = []
+    for file in GATED_FILES:
+        cell = setting_cell(off[file])
+        cells.append(cell if cell == setting_cell(on[file]) else Styled(cell, "changed"))
+    return ["", "", "", *cells, "", "", "", ""]
 
 
 def _cgroup_row(name: str, requests: Amounts, limits: Amounts, settings: FileSettings) -> list[str]:
@@ -208,7 +219,7 @@ def volume_text(volume: VolumeSize) -> str:
         size = "up to half of the node's RAM"
     else:
         size = f"up to {format_bytes(volume.size)} ({volume.source})"
-    return f"volume {volume.name} is memory, {size}, and outlives its containers"
+    return f"volume {volume.name} is memory-backed, {size}, and outlives its containers"
 
 
 def derivation(explained: PodExplanation, settings: Settings) -> list[str]:
@@ -241,9 +252,9 @@ def derivation(explained: PodExplanation, settings: Settings) -> list[str]:
 def _autoscaler_lines(requests: AutoscalerRequests) -> Iterator[str]:
     """What the horizontal autoscaler divides usage by, and what the cluster autoscaler seeks."""
     basis = (
-        "the request of the pod as a whole, with overhead"
+        "the request of the pod, with overhead"
         if requests.whole_pod
-        else "requests of the containers that keep running, without overhead"
+        else "requests of the long-running containers, without overhead"
     )
     for resource, request in requests.utilization.items():
         yield (
@@ -256,7 +267,9 @@ def _autoscaler_lines(requests: AutoscalerRequests) -> Iterator[str]:
         for resource in (CPU, MEMORY)
         if requests.node.get(resource)
     ]
-    what = f"room for {' and '.join(sought)}" if sought else "a place for a pod, no cpu or memory"
+    what = (
+        f"room for {' and '.join(sought)}" if sought else "room for one more pod, no cpu or memory"
+    )
     yield f"  the cluster autoscaler looks for a node with {what}"
 
 
@@ -314,73 +327,3 @@ def _value_text(file: str, value: FileValue) -> str:
     if isinstance(value, int) and file.startswith(_BYTES):
         return f"{value} = {format_exact_bytes(value)}" if value >= 1024 else str(value)
     return str(value)
-
-
-def release_comparison(columns: Sequence[tuple[str, PodExplanation]]) -> list[str]:
-    """A row a value, a column a release; rows that differ are marked."""
-    flat = [_flat_values(explained) for _, explained in columns]
-    keys = list(dict.fromkeys(key for values in flat for key in values))
-    rows = [["", "", *[title for title, _ in columns]]]
-    for key in keys:
-        cells = [values.get(key, "–") for values in flat]
-        rows.append(["≠" if len(set(cells)) > 1 else " ", key, *cells])
-    first = columns[0][1]
-    differing = sum(row[0] == "≠" for row in rows)
-    return [
-        f"{first.label}  {differing} of {len(keys)} values differ",
-        *table(rows, left=2),
-    ]
-
-
-def release_comparison_data(columns: Sequence[tuple[str, PodExplanation]]) -> dict[str, Any]:
-    """The same as plain data."""
-    first = columns[0][1]
-    flat = {title: _flat_values(explained, exact=True) for title, explained in columns}
-    keys = list(dict.fromkeys(key for values in flat.values() for key in values))
-    return {
-        "origin": first.origin,
-        "name": first.label,
-        "namespace": first.namespace,
-        "releases": list(flat),
-        "values": [
-            {
-                "value": key,
-                "differs": len({str(values.get(key)) for values in flat.values()}) > 1,
-                "by_release": {title: values.get(key) for title, values in flat.items()},
-            }
-            for key in keys
-        ],
-    }
-
-
-def _flat_values(explained: PodExplanation, *, exact: bool = False) -> dict[str, Any]:
-    if explained.semantics.plan is None:
-        return (
-            {"valid": "no", "errors": len(explained.semantics.errors)}
-            if exact
-            else {"valid": f"no: {len(explained.semantics.errors)} errors"}
-        )
-    plan = explained.plan
-    values: dict[str, Any] = {"class": plan.qos}
-    if explained.windows:
-        return values
-    cgroups = [("pod", plan.settings)] + [
-        (name, container.settings)
-        for name, container in zip(explained.names, plan.containers, strict=True)
-    ]
-    for owner, settings in cgroups:
-        for file, setting in settings.items():
-            if file.startswith("hugetlb.") and not setting.value:
-                continue
-            if file == "cpu.shares":
-                values[f"{owner} cpu.weight"] = (
-                    cpu_weight(settings) if exact else str(cpu_weight(settings))
-                )
-            elif exact:
-                values[f"{owner} {file}"] = setting.value
-            elif file == "cpu.max":
-                values[f"{owner} {file}"] = cpu_max_text(setting)
-            else:
-                plain = file in ("oom_score_adj", "memory.oom.group")
-                values[f"{owner} {file}"] = setting_cell(setting, plain=plain)
-    return values

@@ -1,19 +1,15 @@
 """A resize in place: allowed or not, and what it changes on the node."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from memqos.cluster.limit_effect import LimitEffect
 from memqos.cluster.resize import Resize
-from memqos.cluster.resize_verdict import (
-    LimitEffect,
-    ResizeAdmission,
-    ResizeVerdict,
-    resize_help,
-)
-from memqos.draw.text.pod import cpu_max_text, setting_cell
-from memqos.draw.text.table import table
+from memqos.cluster.resize_verdict import ResizeAdmission, ResizeVerdict, resize_help
+from memqos.draw.text.lines import Line, Table
+from memqos.draw.text.pod import GATED_FILES, cpu_max_text, setting_cell
 from memqos.errors import InputError
 from memqos.kube.explanations import why_class
 from memqos.kube.pod import Container, Pod
@@ -70,6 +66,8 @@ class ResizeReport(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[InputError, ...]
     """The field errors, with their places in the new pod."""
     changes: tuple[ResizeChange, ...] = ()
+    changes_gate_off: tuple[ResizeChange, ...] | None = None
+    """The same with MemoryQoS off; None where it is known whether it is on."""
     restarting: tuple[tuple[str, str], ...] = ()
     """Containers that are restarted, and for which resource."""
     notes: tuple[str, ...] = ()
@@ -86,17 +84,34 @@ def resize_changes(
     before: PodPlan, after: PodPlan, names: tuple[str, ...]
 ) -> Iterator[ResizeChange]:
     """Every value that differs, the pod's first."""
-    yield from _setting_changes("pod", before.settings, after.settings)
+    for change in _all_values(before, after, names):
+        if change.before.value != change.after.value:
+            yield change
+
+
+def gate_off_changes(
+    changes: Iterable[ResizeChange], before: PodPlan, after: PodPlan, names: tuple[str, ...]
+) -> Iterator[ResizeChange]:
+    """Every value that differs with MemoryQoS off, or that differs with it on."""
+    known = {(change.cgroup, change.file) for change in changes}
+    for change in _all_values(before, after, names):
+        is_changed = change.before.value != change.after.value
+        if is_changed or (change.cgroup, change.file) in known:
+            yield change
+
+
+def _all_values(before: PodPlan, after: PodPlan, names: tuple[str, ...]) -> Iterator[ResizeChange]:
+    yield from _setting_pairs("pod", before.settings, after.settings)
     for name, old, new in zip(names, before.containers, after.containers, strict=True):
-        yield from _setting_changes(name, old.settings, new.settings)
+        yield from _setting_pairs(name, old.settings, new.settings)
 
 
-def _setting_changes(
+def _setting_pairs(
     cgroup: str, before: FileSettings, after: FileSettings
 ) -> Iterator[ResizeChange]:
     was, becomes = by_file(before), by_file(after)
     for file, setting in becomes.items():
-        if file in was and was[file].value != setting.value:
+        if file in was:
             yield ResizeChange(cgroup, file, was[file], setting)
 
 
@@ -116,7 +131,7 @@ def resize_restarts(old: Pod, before: Shape, after: Shape) -> Iterator[tuple[str
                 yield container.name, name
 
 
-def resize_text(found: ResizeReport) -> list[str]:
+def resize_text(found: ResizeReport) -> list[Line]:
     """The verdict, and every value that changes."""
     namespace = f" in {found.namespace}" if found.namespace else ""
     result = found.resize
@@ -126,7 +141,7 @@ def resize_text(found: ResizeReport) -> list[str]:
         else f"{result.class_before} would become {result.class_after}"
     )
     verdict = "can be resized" if result.valid else "cannot be resized"
-    lines = [f"{found.label}{namespace}  {verdict} · {classes}"]
+    lines: list[Line] = [f"{found.label}{namespace}  {verdict} · {classes}"]
     lines += [f"  {refusal}" for refusal in found.refusals]
     if found.answers is not None:
         lines += _answer_lines(found.answers)
@@ -145,7 +160,7 @@ def _answer_lines(answers: NodeAnswers) -> Iterator[str]:
     yield f"  the kubelet answers {verdict.verdict}{why}"
     if verdict.preempted:
         names = ", ".join([pod.metadata.name or "?" for pod in verdict.preempted])
-        yield f"  it kills other pods for it: {names}"
+        yield f"  it evicts other pods for it: {names}"
     help_text = resize_help(verdict)
     if help_text is not None:
         yield f"  what helps: {help_text}"
@@ -153,9 +168,9 @@ def _answer_lines(answers: NodeAnswers) -> Iterator[str]:
 
 _EFFECTS: Final[Mapping[LimitEffect, str]] = {
     "restart": "it is restarted with the new limit",
-    "fits": "it goes on: usage is below the new limit",
-    "held back": "the kubelet holds the limit back until usage is below it",
-    "deadly": "the kernel reclaims, then kills: usage is not below the new limit",
+    "fits": "it keeps running: usage is below the new limit",
+    "held back": "the kubelet delays the limit until usage is below it",
+    "deadly": "the kernel reclaims, then OOM-kills: usage is not below the new limit",
 }
 
 
@@ -166,19 +181,21 @@ def _lowered_text(each: LimitChange) -> str:
     )
 
 
-def _change_lines(found: ResizeReport) -> Iterator[str]:
+def _change_lines(found: ResizeReport) -> Iterator[Line]:
     if not found.changes:
         yield "  nothing changes on the node"
         return
-    rows = [["", "", "before", "after"]]
+    rows = [["", "", "", "before", "after"]]
     owner = ""
-    for change in found.changes:
+    for change, gate in _marked_changes(found):
         title = "" if change.cgroup == owner else change.cgroup
         owner = change.cgroup
-        rows.append(
-            [title, change.file, *[_value_text(change.file, each) for each in _pair(change)]]
-        )
-    yield from table(rows, left=2)
+        file = "" if gate == "off" else change.file
+        values = [_value_text(change.file, each) for each in _pair(change)]
+        rows.append([title, file, gate, *values])
+    if found.changes_gate_off is None:
+        rows = [[row[0], row[1], *row[3:]] for row in rows]
+    yield Table(rows, left=2 if found.changes_gate_off is None else 3)
     restarted = {name for name, _ in found.restarting}
     for name, resource in found.restarting:
         yield f"  {name} is restarted: its resizePolicy for {resource} is RestartContainer"
@@ -190,6 +207,18 @@ def _change_lines(found: ResizeReport) -> Iterator[str]:
                 f"  {change.cgroup} keeps oom_score_adj {change.before.value} until it is "
                 "restarted: runtimes set it when a container starts"
             )
+
+
+def _marked_changes(found: ResizeReport) -> Iterator[tuple[ResizeChange, str]]:
+    """The changes, and for which state of the gate; those of its files for both."""
+    off = {(each.cgroup, each.file): each for each in found.changes_gate_off or ()}
+    for change in found.changes:
+        gate_off = off.get((change.cgroup, change.file))
+        if gate_off is None or change.file not in GATED_FILES:
+            yield change, ""
+        else:
+            yield change, "on"
+            yield gate_off, "off"
 
 
 def _pair(change: ResizeChange) -> tuple[Setting, Setting]:
@@ -238,6 +267,16 @@ def resize_data(found: ResizeReport, *, why: bool) -> dict[str, Any]:
         "errors": [{"field": error.field, "message": error.message} for error in result.errors],
         "qosClass": {"before": result.class_before, "after": result.class_after},
         "changes": [_change_data(change, why=why) for change in found.changes],
+        **(
+            {}
+            if found.changes_gate_off is None
+            else {
+                "by_enablement": {
+                    "on": [_change_data(change, why=why) for change in found.changes],
+                    "off": [_change_data(change, why=why) for change in found.changes_gate_off],
+                }
+            }
+        ),
         "restarted": [
             {"container": name, "resource": resource} for name, resource in found.restarting
         ],

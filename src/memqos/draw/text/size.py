@@ -1,30 +1,26 @@
-"""Recommended sizes, and what they save, as tables with reasons and as data."""
+"""Recommended sizes as tables with reasons and as data."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
-
-from memqos.draw.text.table import table
+from memqos.draw.text.lines import Line, Table
 from memqos.plan.setting import FileValue
 from memqos.settings.enablement import Enablement
 from memqos.size.consequences import ContainerLevels, MemorySize
-from memqos.size.savings import ClusterSavings, WorkloadSavings
 from memqos.size.workloads import PodLevelSize, SizedContainer, SizedWorkload, SizeReport
 from memqos.units import format_bytes, pluralize
 
 _MAX_NAME: Final = 28
 """Columns, of the 80 of a terminal."""
-_MAX_SAVINGS_NAME: Final = 34
-_MAX_ROWS: Final = 20
+_DROP: Final = {"MEAN": 5, "SURE": 7, "PODS": 1}
 
 
-def size_text(report: SizeReport, allocatable: int | None, *, why: bool) -> Iterator[str]:
+def size_lines(report: SizeReport, allocatable: int | None, *, why: bool) -> Iterator[Line]:
     """A row for each container of a workload, the largest first; reasons if `why`."""
     ordered = sorted(report.workloads, key=lambda each: -_limit_of(each))
     rows = [["CONTAINER", "PODS", "REQUEST", "LIMIT", "PEAK", "MEAN", "RISK", "SURE"]]
     rows += [_row(each) for each in ordered]
-    yield from table(rows)
+    yield Table(rows, drop=_DROP)
     for each in ordered if why else ():
         yield ""
         yield from _reasons(each, allocatable)
@@ -33,7 +29,7 @@ def size_text(report: SizeReport, allocatable: int | None, *, why: bool) -> Iter
     for pod in report.pods:
         yield (
             f"pod {_pod_name(pod)}: its containers peak at different times: "
-            f"{_size_words(pod.size)} for the pod as a whole, "
+            f"{_size_words(pod.size)} for the whole pod, "
             f"{format_bytes(pod.of_containers)} for each on its own"
         )
     unsized = [each for each in ordered if each.size is None]
@@ -75,6 +71,8 @@ def _reasons(each: SizedWorkload, allocatable: int | None) -> Iterator[str]:
         yield f"  {line}"
     if deciding.throttled_days:
         yield f"  above memory.high on {risk_text(deciding.throttled_days)} of the days so far"
+    if each.size is not None:
+        yield f"  {_eviction_line(deciding.evicted_days)}"
     if allocatable is not None and each.size is not None and each.size.request:
         count = pluralize(allocatable // each.size.request, "such container")
         yield f"  by memory {count} fit on a node with {format_bytes(allocatable)} allocatable"
@@ -82,6 +80,13 @@ def _reasons(each: SizedWorkload, allocatable: int | None) -> Iterator[str]:
         yield f"  at this rate the limit is reached in {found.days_to_limit:.1f} days"
     for note in found.notes:
         yield f"  note: {note}"
+
+
+def _eviction_line(days: float | None) -> str:
+    if days is None:
+        return "risk of eviction: not known: no source has the memory pressure of its node"
+    share = risk_text(days) if days else "0%"
+    return f"risk of eviction: above the request under memory pressure on {share} of days so far"
 
 
 def _level_lines(levels: ContainerLevels | None) -> Iterator[str]:
@@ -138,6 +143,7 @@ def _series_data(each: SizedContainer) -> dict[str, Any]:
         "limit": found.limit,
         "risk": found.risk,
         "throttled_days": each.throttled_days,
+        "evictedDays": each.evicted_days,
         "slack": found.slack,
         "sure": found.sureness,
         "decided_by": found.decides or None,
@@ -205,46 +211,3 @@ def _short(amount: int | None) -> str:
 
 def _limit_of(each: SizedWorkload) -> int:
     return 0 if each.size is None else each.size.limit or 0
-
-
-def savings_text(found: ClusterSavings) -> Iterator[str]:
-    """The workloads with most to gain, and the nodes that would be enough."""
-    over = [each for each in found.workloads if each.gain > 0]
-    under = [each for each in found.workloads if each.gain < 0]
-    total = sum(each.gain for each in over)
-    yield f"Requests against history: {format_bytes(total)} more than needed"
-    rows = [["CONTAINER", "PODS", "REQUESTS", "NEEDS", "GAIN", "RISK"]]
-    shown = [*over[:_MAX_ROWS], *reversed(under[-_MAX_ROWS:])]
-    yield from table([*rows, *map(_savings_row, shown)])
-    if len(shown) < len(found.workloads):
-        yield f"… {pluralize(len(found.workloads) - len(shown), 'more container')}"
-    if found.unsized:
-        yield f"{pluralize(found.unsized, 'container')} without enough history stay as they are"
-    yield _nodes_line(found)
-
-
-def _savings_row(each: WorkloadSavings) -> list[str]:
-    name = f"{each.namespace}/{each.workload}/{each.container}"
-    return [
-        name if len(name) <= _MAX_SAVINGS_NAME else "…" + name[1 - _MAX_SAVINGS_NAME :],
-        str(each.pods),
-        format_bytes(each.requested),
-        format_bytes(each.recommended),
-        format_bytes(each.gain),
-        risk_text(each.risk),
-    ]
-
-
-def _nodes_line(found: ClusterSavings) -> str:
-    if not found.nodes:
-        return "without Nodes in the dump it is not known how many would be enough"
-    caveat = "by resources alone, without taints, affinity and DaemonSets"
-    if found.nodes_then is None:
-        return f"the pods do not fit on {pluralize(found.nodes, 'node')} with these requests"
-    now = "more than there are" if found.nodes_now is None else str(found.nodes_now)
-    return f"fits on {found.nodes_then} instead of {now} of {found.nodes} nodes, {caveat}"
-
-
-def savings_data(found: ClusterSavings) -> dict[str, Any]:
-    """All of it for scripts."""
-    return msgspec.to_builtins(found)  # type: ignore[no-any-return]

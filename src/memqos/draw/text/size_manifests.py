@@ -86,7 +86,7 @@ def _by_manifest(
     for each in report.workloads:
         if each.manifest is None:
             raise InputError(
-                f"the kind of workload of {_shown(each)} is not known",
+                f"the kind of workload of {_shown(each)} is unknown",
                 hint="name its manifest, such as memqos size deployment.yaml --history …",
             )
         if each.size is not None:

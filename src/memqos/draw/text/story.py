@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.text.terminal import message_lines, paragraph
+from memqos.draw.text.lines import Line, Paragraph, Style
+from memqos.draw.text.terminal import message_lines
 from memqos.record.chapters import Chapter, ChapterKind, Story
 from memqos.units import format_time, format_timestamp, pluralize
 
@@ -22,8 +23,15 @@ _KIND_WORDS: Final[tuple[tuple[ChapterKind, str, str | None], ...]] = (
     ("gap", "gap", None),
 )
 
+_CHAPTER_STYLES: Final[dict[ChapterKind, Style]] = {
+    "killed": "error",
+    "evicted": "error",
+    "throttled": "warning",
+    "guarded": "warning",
+}
 
-def story_text(story: Story) -> Iterator[str]:
+
+def story_text(story: Story) -> Iterator[Line]:
     """What happened, in order, and what would have prevented it."""
     qos = f" · {story.qos}" if story.qos else ""
     yield f"{story.namespace}/{story.pod} {story.container}{qos}"
@@ -31,9 +39,10 @@ def story_text(story: Story) -> Iterator[str]:
     if story.records:
         yield f"recorded{when}, {pluralize(story.records, 'record')}"
     elif not story.cluster:
-        yield f"nothing was recorded{f', looked at{when}' if when else ''}"
+        yield f"nothing was recorded{f', read{when}' if when else ''}"
     if story.cluster:
         yield f"told by {story.cluster}" + ("" if story.records or not when else f",{when}")
+        yield Paragraph(f"evidence: {', '.join(story.sources) or 'none'}", "", "  ")
     yield story_summary(story)
     for note in story.notes:
         yield from message_lines(note, "note: ")
@@ -47,7 +56,7 @@ def story_text(story: Story) -> Iterator[str]:
         yield ""
         yield "what would have prevented it"
         for remedy in story.remedies:
-            yield from paragraph(remedy, "  · ", "    ")
+            yield Paragraph(remedy, "  · ", "    ")
 
 
 def time_range(story: Story) -> str:
@@ -79,7 +88,7 @@ def story_data(story: Story) -> dict[str, Any]:
         if chapter["until"] is not None:
             chapter["until"] = format_timestamp(chapter["until"])
     if not story.cluster:
-        del data["told_by"]
+        del data["told_by"], data["sources"]
     return data | {"remedies": list(story.remedies)}
 
 
@@ -92,16 +101,16 @@ def _is_one_day(story: Story) -> bool:
     return format_time(story.since)[:_DATE] == format_time(story.until)[:_DATE]
 
 
-def _chapter_lines(chapter: Chapter, at: str, explained: set[str]) -> Iterator[str]:
+def _chapter_lines(chapter: Chapter, at: str, explained: set[str]) -> Iterator[Line]:
     """A chapter. A rule is explained the first time only; `explained` are those before."""
-    yield from paragraph(chapter.what, f"{at}  ", "  ")
+    yield Paragraph(chapter.what, f"{at}  ", "  ", _CHAPTER_STYLES.get(chapter.kind))
     for line in chapter.evidence:
-        yield from paragraph(line, "  · ", "    ")
+        yield Paragraph(line, "  · ", "    ")
     if chapter.rule is not None:
         is_new = chapter.because is not None and chapter.rule not in explained
         says = f": {chapter.because}" if is_new else ""
-        yield from paragraph(f"rule {chapter.rule}{says}", "  ", "    ")
+        yield Paragraph(f"rule {chapter.rule}{says}", "  ", "    ")
         if is_new:
             explained.add(chapter.rule)
     elif chapter.because is not None:
-        yield from paragraph(chapter.because, "  ", "    ")
+        yield Paragraph(chapter.because, "  ", "    ")

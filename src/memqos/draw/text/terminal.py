@@ -1,6 +1,5 @@
 """Text that a terminal shows, and does not obey."""
 
-from textwrap import wrap
 from typing import Final
 
 from memqos.errors import MemqosError
@@ -32,23 +31,13 @@ def visible_lines(text: str) -> str:
     return "\n".join([visible(line, "\t") for line in text.split("\n")])
 
 
+def escape_beyond_ascii(text: str) -> str:
+    """The same for a terminal that has no more: within double quotes the text says the same."""
+    return text if text.isascii() else "".join([c if c.isascii() else _escape(c) for c in text])
+
+
 def _escape(char: str) -> str:
     if char in _SHORT:
         return _SHORT[char]
     units = char.encode("utf-16-be", "surrogatepass")
     return "".join([rf"\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)])
-
-
-_WIDTH: Final = 100
-
-
-def paragraph(text: str, first: str = "  ", rest: str = "  ") -> list[str]:
-    """The lines of a text, each after its indent; what a person may copy stays in one piece."""
-    return wrap(
-        text,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

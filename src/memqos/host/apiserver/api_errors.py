@@ -102,27 +102,30 @@ def rbac_rule(request: ApiRequest) -> tuple[str, ...]:
 def _describe_status(request: ApiRequest, code: int, status: ApiStatus) -> tuple[str, str | None]:
     message = (status.message or "").strip()[:_SHOWN]
     if code == 401:
-        return "it does not know who asks (401)", "log in anew, or look at the user of the context"
+        return "it rejects the credentials (401)", "log in again, or check the user of the context"
     if _lacks_right(request, code, status):
         return _forbidden(request, message)
     if code == FORBIDDEN and _has_cause(status, _TERMINATING):
         return f"namespace {request.namespace} is being deleted (403)", None
     if code == FORBIDDEN:
-        return f"whoever asks may not {request.verb} {request} (403)", "ask for the right to"
+        return (
+            f"the user may not {request.verb} {request} (403)",
+            "ask an administrator for the right to",
+        )
     if code == 404:
         return f"there is no {request} (404)", "check the name, the namespace and the context"
     if code == GONE:
-        return f"it no longer knows that version of {request} (410)", None
+        return f"that resourceVersion of {request} has expired (410)", None
     if code == 429:
-        return f"it has too much to do (429) to {request.verb} {request}", "try again later"
+        return f"it is too busy (429) to {request.verb} {request}", "try again later"
     return f"it answered {code} to {request.verb} {request}" + (
         f": {message}" if message else ""
-    ), "look at the API server's log"
+    ), "check the API server's log"
 
 
 def _forbidden(request: ApiRequest, message: str) -> tuple[str, str]:
     user = _USER.search(message)
-    who = user[1] if user else "whoever asks"
+    who = user[1] if user else "the user"
     where = f"namespace {request.namespace}" if request.namespace else "the whole cluster"
     kind = "Role" if request.namespace else "ClusterRole"
     return (

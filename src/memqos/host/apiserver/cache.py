@@ -20,8 +20,9 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.host.apiserver.api_errors import BUSY, GONE, ApiStatus
-from memqos.host.apiserver.responses import short_error
+from memqos.host.apiserver.responses import decoded_size, short_error
 from memqos.kube.pod import ObjectMeta
+from memqos.units import format_bytes
 
 CacheChange = Literal["changed", "nothing", "expired"]
 ObjectKey = tuple[str, str]
@@ -68,7 +69,7 @@ class ObjectCache(Generic[_T]):
     """The copy and its version, without threads, clocks or sockets."""
 
     def __init__(self, type: type[_T], largest: int) -> None:
-        """`largest` bounds list and events together, in bytes as received."""
+        """`largest` bounds list and events together, in bytes as they are decoded."""
         self.objects: dict[ObjectKey, _T] = {}
         self.version: str | None = None
         """Where a watch resumes; None where a list has to come first."""
@@ -76,17 +77,20 @@ class ObjectCache(Generic[_T]):
         """The newest version observed; empty before the first list."""
         self._decoder = msgspec.json.Decoder(type)
         self._largest = largest
-        self._size = 0
-        """Bytes of the list, and of the events whose objects are in the copy. An object that was
-        listed and has changed since is counted twice: its size in the list is not known."""
         self._sizes: dict[ObjectKey, int] = {}
-        """Bytes of each of those events."""
+        """Bytes of each object in the copy, fields that memqos does not decode excluded."""
+        self._size = 0
+        """Bytes of all of them."""
 
-    def replace(self, objects: Iterable[_T], version: str, size: int = 0) -> bool:
-        """Replace the copy by a list of so many bytes; whether the copy changed."""
-        before, self.objects = self.objects, {_key(each): each for each in objects}
+    def replace(self, objects: Iterable[_T], version: str) -> bool:
+        """Replace the copy by a list; whether the copy changed."""
+        listed = {_key(each): each for each in objects}
+        sizes = {key: _size(each) for key, each in listed.items()}
+        if sum(sizes.values()) > self._largest:
+            raise self._too_large("a list")
+        before, self.objects, self._sizes = self.objects, listed, sizes
+        self._size = sum(sizes.values())
         self.version = self.newest_version = version
-        self._size, self._sizes = size, {}
         return before != self.objects
 
     def forget_version(self) -> None:
@@ -95,6 +99,8 @@ class ObjectCache(Generic[_T]):
 
     def apply(self, line: bytes) -> CacheChange:
         """Apply one line of a watch."""
+        if decoded_size(line) > self._largest:
+            raise self._too_large("an event of a watch")
         try:
             event = _event.decode(line)
             if event.type == "ERROR":
@@ -103,15 +109,13 @@ class ObjectCache(Generic[_T]):
             change: CacheChange = "nothing"
             if event.type != "BOOKMARK":
                 item = self._decoder.decode(event.object)
-                change = self._apply_event(event.type, item, len(line))
+                change = self._apply_event(event.type, item)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(
-                f"a watch told something that cannot be read ({short_error(error)})"
-            ) from None
+            raise InputError(f"a watch event cannot be read ({short_error(error)})") from None
         self.version = self.newest_version = version
         return change
 
-    def _apply_event(self, type: str, item: _T, size: int) -> CacheChange:
+    def _apply_event(self, type: str, item: _T) -> CacheChange:
         key = _key(item)
         before = self._sizes.get(key, 0)
         if type == "DELETED":
@@ -119,19 +123,24 @@ class ObjectCache(Generic[_T]):
             self._sizes.pop(key, None)
             return "changed" if self.objects.pop(key, None) is not None else "nothing"
         if type not in ("ADDED", "MODIFIED"):
-            raise InputError("a watch told of an event of a type that memqos does not know")
+            raise InputError("a watch event has an unknown type")
         # Most events change fields that memqos does not decode.
         if self.objects.get(key) == item:
             return "nothing"
+        size = _size(item)
         if self._size - before + size > self._largest:
-            self.forget_version()
-            raise InputError(
-                f"what a watch told is larger than {self._largest >> 20} MiB in all",
-                hint="is this the address of an API server?",
-            )
+            raise self._too_large("a watch event")
         self._size += size - before
         self.objects[key], self._sizes[key] = item, size
         return "changed"
+
+    def _too_large(self, what: str) -> InputError:
+        """A list follows, which may be shorter."""
+        self.forget_version()
+        return InputError(
+            f"{what} would take more than {format_bytes(self._largest)} of memory in all",
+            hint="is this the address of an API server?",
+        )
 
     def _apply_error(self, status: ApiStatus) -> CacheChange:
         if status.code in BUSY:
@@ -143,6 +152,10 @@ class ObjectCache(Generic[_T]):
             raise WatchInterrupted(status)
         self.forget_version()
         return "expired"
+
+
+def _size(item: object) -> int:
+    return decoded_size(msgspec.json.encode(item))
 
 
 def _key(item: HasMetadata) -> ObjectKey:

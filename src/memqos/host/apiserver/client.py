@@ -43,12 +43,12 @@ from memqos.host.backoff import backoff_delay
 CONNECT_SECONDS: Final = 10.0
 READ_SECONDS: Final = 60.0
 """How long an answer may pause."""
-ANSWER_SECONDS: Final = 300.0
+_ANSWER_SECONDS: Final = 300.0
 """How long it may take in all. A page of 500 pods is 5 MiB."""
 TRIES: Final = 5
 _LONGEST_WAIT: Final = 15.0
 _LONGEST_REFUSAL: Final = 1 << 16
-_SLOW: Final = "is the API server well, and the network?"
+_SLOW: Final = "check the API server and the network"
 
 # A peer that vanishes without closing is noticed by the kernel within a minute, even on a watch
 # without events: 30 s + 3 × 10 s (tcp(7)).
@@ -90,7 +90,7 @@ class ApiClient:
         access: ClusterAccess,
         *,
         read_timeout: float = READ_SECONDS,
-        longest: float = ANSWER_SECONDS,
+        longest: float = _ANSWER_SECONDS,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
         self.access = access
@@ -114,10 +114,15 @@ class ApiClient:
         """The server's address and where it comes from, as errors show it."""
         return self._credentials.secrets.redact(f"{self._base} ({self.access.origin})")
 
-    def get(self, request: ApiRequest, largest: int = LARGEST_ANSWER) -> bytes:
+    @property
+    def credentials(self) -> ApiCredentials:
+        """Those of the user, for connections that are not requests."""
+        return self._credentials
+
+    def get(self, request: ApiRequest, largest: int = LARGEST_ANSWER, tries: int = TRIES) -> bytes:
         """The answer, if it is no larger; a request to a busy server is retried a few times."""
         with self.redact_errors():
-            return self._get_with_retry(request, largest)
+            return self._get_with_retry(request, largest, tries)
 
     def error_of(
         self, request: ApiRequest, code: int, status: ApiStatus, retry_after: str | None = None
@@ -175,9 +180,9 @@ class ApiClient:
                 self._pool[1].clear()
                 self._pool = None
 
-    def _get_with_retry(self, request: ApiRequest, largest: int) -> bytes:
+    def _get_with_retry(self, request: ApiRequest, largest: int, tries: int) -> bytes:
         outgoing = _Outgoing("GET", request)
-        for attempt in range(TRIES):
+        for attempt in range(tries):
             try:
                 with self._open_response(outgoing, self._read_timeout) as (answer, _):
                     return read_body(answer, largest)
@@ -186,7 +191,7 @@ class ApiClient:
                 may_retry = (
                     error.status in BUSY and not error.is_version_ahead and wait < _LONGEST_WAIT
                 )
-                if not may_retry or attempt == TRIES - 1:
+                if not may_retry or attempt == tries - 1:
                     raise
                 self._sleep(wait)
         raise AssertionError
@@ -254,7 +259,7 @@ class ApiClient:
         except ValueError as error:
             # http.client quotes the value of a bad header, which may be a token.
             what = f"the request cannot be sent ({type(error).__name__})"
-            raise Unreachable(f"{self.where}: {what}", hint="look at the kubeconfig") from None
+            raise Unreachable(f"{self.where}: {what}", hint="check the kubeconfig") from None
 
     def _current_pool(self) -> urllib3.PoolManager:
         """The connection pool; replaced when the certificates change."""
@@ -309,13 +314,13 @@ class ApiClient:
 def _describe_error(error: HTTPError, read_timeout: float, deadline: Deadline) -> tuple[str, str]:
     if isinstance(error, ProxyError):
         cause = error.original_error
-        return f"the proxy does not let through ({cause})", "look at proxy-url or HTTPS_PROXY"
+        return f"the proxy refuses the connection ({cause})", "check proxy-url or HTTPS_PROXY"
     if isinstance(error, SSLError):
         return f"no secure connection ({error})", (
             "is certificate-authority of the kubeconfig that of this cluster?"
         )
     if isinstance(error, NameResolutionError):
-        return "the name of the host is not known", "check the server's address, and the VPN"
+        return "the name of the host is unknown", "check the server's address, and the VPN"
     if isinstance(error, ReadTimeoutError):
         if deadline.has_passed:
             return f"the answer does not end within {deadline.seconds:g} s", _SLOW
@@ -328,4 +333,4 @@ def _describe_error(error: HTTPError, read_timeout: float, deadline: Deadline) -
         return f"no connection within {CONNECT_SECONDS:g} s", (
             "check the server's address, the VPN and the firewall"
         )
-    return f"the answer broke off ({short_error(error)})", "try again"
+    return f"the response was cut off ({short_error(error)})", "try again"

@@ -122,6 +122,12 @@ class ApiCredentials:
         groups = (self._access.user.impersonate_groups or ()) if self._is_secure else ()
         return tuple([self._value("as-groups", group) for group in groups])
 
+    def bearer_token(self) -> str | None:
+        """The user's token, to show to another server over TLS; None where there is none."""
+        token = self._token()
+        self.secrets.add(token)
+        return token
+
     def invalidate(self) -> None:
         """The server refused them: run a plugin again the next time."""
         with self._lock:
@@ -189,7 +195,7 @@ class ApiCredentials:
         """A name as the value of a header: UTF-8, which http.client writes as Latin-1."""
         if _NO_VALUE.search(text):
             what = "a name with a control character in it"
-            raise InputError(what, file=self._access.origin, field=field, hint="write it anew")
+            raise InputError(what, file=self._access.origin, field=field, hint="write it again")
         return text.encode("utf-8", "replace").decode("latin-1")
 
     def _from_plugin(self) -> ExecCredential | None:

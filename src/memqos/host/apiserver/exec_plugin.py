@@ -54,7 +54,7 @@ def run_exec_plugin(access: ClusterAccess, redact: Callable[[str], str]) -> Exec
     assert plugin is not None
     if plugin.api_version not in _VERSIONS:
         raise InputError(
-            f"the exec plugin {plugin.command} speaks {plugin.api_version or 'no version'}",
+            f"the exec plugin {plugin.command} uses {plugin.api_version or 'no version'}",
             file=access.origin,
             hint=f"memqos knows {' and '.join(_VERSIONS)}: upgrade the plugin",
         )
@@ -93,7 +93,7 @@ def _run(plugin: ExecPlugin, access: ClusterAccess, redact: Callable[[str], str]
         raise InputError(what.lower(), file=access.origin, hint=hint) from None
     except subprocess.TimeoutExpired:
         what = f"the exec plugin {plugin.command} printed nothing within {_SECONDS} s"
-        raise Unreachable(what, hint="run it by hand: does it wait for somebody?") from None
+        raise Unreachable(what, hint="run it by hand: it may wait for input") from None
     if done.returncode:
         # Redact before cutting: a part of a secret would not be recognised.
         complaint = redact(" ".join((done.stderr or b"").decode("utf-8", "replace").split()))[
@@ -102,7 +102,7 @@ def _run(plugin: ExecPlugin, access: ClusterAccess, redact: Callable[[str], str]
         raise Unreachable(
             f"the exec plugin {plugin.command} failed ({done.returncode})"
             + (f": {complaint}" if complaint else ""),
-            hint="run it by hand, or log in anew",
+            hint="run it by hand, or log in again",
         )
     return done.stdout
 
@@ -111,7 +111,7 @@ def _is_interactive(plugin: ExecPlugin, access: ClusterAccess) -> bool:
     at_terminal = sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive_mode == "Always" and not at_terminal:
         raise InputError(
-            f"the exec plugin {plugin.command} wants to ask somebody, and there is no terminal",
+            f"the exec plugin {plugin.command} needs input, and there is no terminal",
             file=access.origin,
             hint="run memqos at a terminal",
         )

@@ -83,8 +83,13 @@ class ClusterAccess(msgspec.Struct, frozen=True):
     """The folder that an exec plugin's path is relative to."""
 
 
-def cluster_access(context: str | None = None) -> ClusterAccess:
-    """Access to a cluster: of a context, of the current context, or of this pod."""
+def cluster_access(context: str | None = None, file: str | None = None) -> ClusterAccess:
+    """Access to a cluster: of a context, of the current context, or of this pod.
+
+    With `file` it is the only kubeconfig, as with kubectl's --kubeconfig.
+    """
+    if file is not None:
+        return load_kubeconfig([file], context)
     paths = kubeconfig_paths()
     if context is None and not any(map(os.path.exists, paths)) and os.environ.get(_HOST):
         return in_cluster()
@@ -98,7 +103,7 @@ def in_cluster(folder: str = SERVICE_ACCOUNT) -> ClusterAccess:
     if not host or not port:
         raise InputError(
             f"this is not inside a cluster: {_HOST} is not set",
-            hint="name a context of a kubeconfig with --context",
+            hint="give a context of a kubeconfig with --context",
         )
     if not os.path.exists(token):
         raise InputError(
@@ -181,7 +186,7 @@ def load_kubeconfig(paths: Sequence[str], context: str | None = None) -> Cluster
         raise InputError(
             "no kubeconfig",
             file=":".join(paths),
-            hint="set KUBECONFIG, or run where kubectl works",
+            hint="give --kubeconfig, set KUBECONFIG, or run where kubectl works",
         )
     name = context or next(
         (each.config.current_context for each in found if each.config.current_context), None
@@ -193,6 +198,12 @@ def load_kubeconfig(paths: Sequence[str], context: str | None = None) -> Cluster
             hint=f"give --context, one of {_some(_names(found))}",
         )
     return _select_context(found, name)
+
+
+def context_names(file: str | None = None) -> list[str]:
+    """The contexts of a kubeconfig, by default of those that kubectl would read."""
+    paths = kubeconfig_paths() if file is None else [file]
+    return _names([_File(path, _config(document)) for path, document in _documents(paths)])
 
 
 def _select_context(found: Sequence[_File], name: str) -> ClusterAccess:
@@ -208,16 +219,18 @@ def _select_context(found: Sequence[_File], name: str) -> ClusterAccess:
         [(each, each.config.clusters) for each in found], of_context.cluster
     )
     if where is None or named_cluster is None:
-        what = f"context {name} is of cluster {of_context.cluster or '(none)'}, which is not there"
+        what = (
+            f"context {name} is of cluster {of_context.cluster or '(none)'}, which does not exist"
+        )
         raise InputError(what, file=file.path, hint=_HOW)
     cluster = _resolve_paths(named_cluster.cluster, where.path, ("certificate_authority",))
     if not cluster.server:
-        raise InputError(f"cluster {named_cluster.name} names no server", file=where.path)
+        raise InputError(f"cluster {named_cluster.name} has no server", file=where.path)
     user, folder = User(), ""
     if of_context.user:
         holder, named_user = _first([(each, each.config.users) for each in found], of_context.user)
         if holder is None or named_user is None:
-            what = f"context {name} is of user {of_context.user}, who is not there"
+            what = f"context {name} is of user {of_context.user}, which does not exist"
             raise InputError(what, file=file.path, hint=_HOW)
         folder = os.path.dirname(os.path.abspath(holder.path))
         user = _check_user(named_user, holder.path)
@@ -286,8 +299,8 @@ def _check_user(named: _NamedUser, file: str) -> User:
     user = named.user or User()
     if user.auth_provider is not None and user.exec is None and not (user.token or user.token_file):
         raise InputError(
-            f"user {named.name} has an auth-provider, which Kubernetes gave up with 1.26",
+            f"user {named.name} has an auth-provider, which Kubernetes removed in 1.26",
             file=file,
-            hint="let the provider's own tool write the entry anew, as an exec plugin",
+            hint="use the provider's tool to replace it with an exec plugin",
         )
     return user

@@ -18,7 +18,8 @@ from memqos.host.apiserver.resources import (
     get_request,
     list_request,
 )
-from memqos.host.apiserver.responses import LARGEST_ANSWER, short_error
+from memqos.host.apiserver.responses import LARGEST_ANSWER, decoded_size, short_error
+from memqos.units import format_bytes
 
 _T = TypeVar("_T")
 LIST_PAGE_SIZE: Final = 500
@@ -68,8 +69,6 @@ class ObjectList(msgspec.Struct, Generic[_T], frozen=True):
 
     items: list[_T]
     version: str
-    size: int = 0
-    """Bytes of all pages."""
 
 
 def list_objects(
@@ -80,8 +79,11 @@ def list_objects(
     not_older_than: str = "",
     page: int = LIST_PAGE_SIZE,
     largest: int = LARGEST_LIST,
+    most_decoded: int | None = None,
 ) -> ObjectList[_T]:
     """All selected objects, if they are no larger than `largest` together.
+
+    With `most_decoded` they are refused, too, where they could take more memory than that.
 
     Without a version they are the most recent; with one they may come from the server's watch
     cache, which saves a read of etcd, as many nodes at once should: "0" takes any version.
@@ -90,9 +92,22 @@ def list_objects(
     query = {"limit": str(page)}
     if not_older_than:
         query |= {"resourceVersion": not_older_than, "resourceVersionMatch": "NotOlderThan"}
-    pages, size = _all_pages(server, resource, selection, query, decoder.decode, largest)
+    decoded = 0
+
+    def decode(data: bytes) -> _Page[_T]:
+        nonlocal decoded
+        decoded += decoded_size(data)
+        if most_decoded is not None and decoded > most_decoded:
+            bound = f"{format_bytes(most_decoded)} of memory"
+            raise InputError(
+                f"{server.where}: the {resource.plural} would take more than {bound}",
+                hint="is this the address of an API server?",
+            )
+        return decoder.decode(data)
+
+    pages = _all_pages(server, resource, selection, query, decode, largest)
     items = [item for each in pages for item in each.items or ()]
-    return ObjectList(items, pages[0].metadata.resource_version, size)
+    return ObjectList(items, pages[0].metadata.resource_version)
 
 
 def list_raw_pages(
@@ -105,7 +120,7 @@ def list_raw_pages(
         return _Bytes(decoder.decode(data).metadata, data)
 
     query = {"limit": str(LIST_PAGE_SIZE)}
-    pages, _ = _all_pages(server, resource, selection, query, keep_raw, LARGEST_LIST)
+    pages = _all_pages(server, resource, selection, query, keep_raw, LARGEST_LIST)
     return [each.data for each in pages]
 
 
@@ -164,8 +179,7 @@ def _all_pages(
     query: Query,
     decode: Callable[[bytes], _P],
     largest: int,
-) -> tuple[list[_P], int]:
-    """All pages, and their size together."""
+) -> list[_P]:
     pages: list[_P] = []
     size = 0
     request = list_request(resource, selection)
@@ -175,15 +189,15 @@ def _all_pages(
             pages.append(page)
             size += page_size
             if size > largest:
-                raise _endless(server, request, f"{largest >> 20:,} MiB")
-        return pages, size
+                raise _endless(server, request, format_bytes(largest))
+        return pages
     except ApiError as error:
         if error.status != GONE or not pages:
             raise
     # A continue token expires when etcd compacts, by default after 5 minutes, and pages of two
     # versions are no list. As client-go's pager (tools/pager): once more without a limit.
     data = server.get(request, largest)
-    return [_decode_answer(server, request, data, decode)], len(data)
+    return [_decode_answer(server, request, data, decode)]
 
 
 def _endless(server: ApiClient, request: ApiRequest, bound: str) -> InputError:
@@ -207,7 +221,7 @@ def _decode_answer(
             return decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(
-                f"the answer is not what was asked for ({short_error(error)})",
+                f"the response is not the requested list ({short_error(error)})",
                 file=f"{server.where}{request.path}",
                 hint="is this the address of an API server?",
             ) from None

@@ -9,6 +9,7 @@ urllib3 unpacks no more of a compressed answer than `read` asks for, so a small 
 unpack to a huge one is noticed at the same bound.
 """
 
+import re
 import socket
 import ssl
 import time
@@ -21,6 +22,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from memqos.errors import InputError
+from memqos.units import format_bytes
 
 
 class Deadline:
@@ -184,6 +186,32 @@ def short_error(error: Exception) -> str:
     return text if len(text) <= _LONGEST_QUOTE else type(error).__name__
 
 
+_NOT_DECODED: Final = re.compile(rb'"(?:managedFields|env)":\s*+\[')
+"""Arrays of which memqos decodes nothing, and of which most objects of a pod consist."""
+_FLAT_ARRAY: Final = re.compile(rb'(?:[^\[\]"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+"""The inside of an array that contains no other: up to its end, or to the start of another."""
+
+
+def decoded_size(text: bytes) -> int:
+    """The most bytes that JSON takes once it is decoded, more than a hundred times its own length.
+
+    An empty object of three bytes becomes a struct of up to 200, each entry of a map two strings.
+    """
+    skipped = b"".join(_arrays_not_decoded(text))
+    objects = text.count(b"{") - skipped.count(b"{")
+    return len(text) + 250 * objects + 130 * (text.count(b",") - skipped.count(b","))
+
+
+def _arrays_not_decoded(text: bytes) -> Iterator[memoryview]:
+    """What msgspec skips; each byte is looked at once, whatever the text."""
+    at, view = 0, memoryview(text)
+    while key := _NOT_DECODED.search(text, at):
+        inside = _FLAT_ARRAY.match(text, key.end())
+        at = key.end() if inside is None else inside.end()
+        if text[at : at + 1] == b"]":
+            yield view[key.end() : at]
+
+
 class ResponseStream:
     """An answer that is read as it arrives; another thread may end it."""
 
@@ -246,6 +274,6 @@ def read_body(answer: urllib3.BaseHTTPResponse, largest: int) -> bytes:
 
 def _too_large(largest: int, what: str = "the API server's answer") -> InputError:
     return InputError(
-        f"{what} is larger than {largest >> 20} MiB",
+        f"{what} is larger than {format_bytes(largest)}",
         hint="is this the address of an API server?",
     )

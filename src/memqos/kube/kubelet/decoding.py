@@ -186,7 +186,7 @@ def _string(value: Any, field: str) -> str:
         if isinstance(value, int | float)
         else None
     )
-    raise InputError(f"{_describe_value(value)} is not a text", field=field, hint=quoted)
+    raise InputError(f"{_describe_value(value)} is not a string", field=field, hint=quoted)
 
 
 def _bool(value: Any, field: str) -> bool:

@@ -77,7 +77,7 @@ def _amount(field: str, name: str, text: str) -> Quantity | KubeletFault:
             "start",
             field,
             "cannot be reserved",
-            hint=f"what can be is {', '.join(RESERVABLE_RESOURCES)}",
+            hint=f"reservable are {', '.join(RESERVABLE_RESOURCES)}",
         )
     try:
         quantity = Quantity.parse_bare(text)

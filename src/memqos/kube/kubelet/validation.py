@@ -100,7 +100,7 @@ def _choice(stage: FaultStage, field: str, value: str, choices: Iterable[str]) -
     allowed = [*choices]
     same = [choice for choice in allowed if choice.casefold() == value.casefold()]
     hint = f"did you mean {same[0]}?" if same else f"write {' or '.join(allowed)}"
-    return KubeletFault(stage, field, f"{value!r} is not known", hint=hint)
+    return KubeletFault(stage, field, f"{value!r} is unknown", hint=hint)
 
 
 def _fault(field: str, what: str, *involves: str, hint: str | None = None) -> KubeletFault:
@@ -214,7 +214,7 @@ def _check_enforced_one_by_one(
     seen: set[str] = set()
     for value in enforced:
         if value in seen:
-            yield _fault(_ENFORCED, f"{value!r} is there twice")
+            yield _fault(_ENFORCED, f"{value!r} is listed twice")
             continue
         seen.add(value)
         yield from _check_enforced_value(config, value, allowed)
@@ -241,7 +241,7 @@ def _check_enforced_value(
         yield _choice("validate", _ENFORCED, value, allowed)
     elif value == NONE:
         if len(config.enforce_node_allocatable) > 1:
-            yield _fault(_ENFORCED, f"{NONE!r} stands alone or not at all")
+            yield _fault(_ENFORCED, f"{NONE!r} must be the only value")
     elif cgroup is not None and not cgroups[cgroup]:
         yield _fault(_ENFORCED, f"{value!r} needs {cgroup}", cgroup, hint=f"set {cgroup}")
 
@@ -268,7 +268,7 @@ def _check_reserved_memory(
             if name != MEMORY and not is_hugepages(name):
                 yield _fault(field, "cannot be reserved: only memory and hugepages-* can")
             if not Quantity.parse(amount).nano:
-                yield _fault(field, "is zero", hint="leave it out")
+                yield _fault(field, "is zero", hint="remove it")
             if (entry.numa_node, name) in seen:
                 yield _fault(field, f"NUMA node {entry.numa_node} has {name} reserved already")
             seen.add((entry.numa_node, name))

@@ -279,7 +279,7 @@ class Scanner:
         self._counted = 0
 
 
-_CUT_SHORT: Final = "was the dump cut short?"
+_CUT_SHORT: Final = "the dump may be truncated"
 
 
 class _Name(msgspec.Struct):

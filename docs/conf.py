@@ -1,0 +1,29 @@
+"""Settings of the docs site, which `make docs` builds with Sphinx; a broken link fails it."""
+
+from typing import Any
+
+project = html_title = "memqos"
+extensions = ["myst_parser"]
+myst_heading_anchors = 4
+html_theme = "furo"
+html_copy_source = False
+html_show_copyright = False
+
+NAVIGATION = {
+    "Guides": "install guard protection swap sizing owners live-clusters alerts scripting library",
+    "Commands": "commands/*",
+    "Reference": "metrics terminal differences threat-model performance architecture",
+    "Decisions": "decisions/*",
+}
+
+
+def add_navigation(app: Any, page: str, source: list[str]) -> None:
+    """Append tables of contents to the index, which stays plain Markdown for other readers."""
+    if page == "index":
+        for caption, pages in NAVIGATION.items():
+            lines = [":hidden:", ":glob:", f":caption: {caption}", "", *pages.split()]
+            source[0] += "\n".join(["", "```{toctree}", *lines, "```", ""])
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", add_navigation)

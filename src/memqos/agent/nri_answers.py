@@ -1,0 +1,149 @@
+"""Answers to the runtime over NRI: values by the last view, in the journal before they are set."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from memqos.agent.core.creation import ContainerValues, values_at_creation, values_at_resize
+from memqos.agent.core.pod_intent import IntentPlanner
+from memqos.agent.core.view import NodeView
+from memqos.agent.events import EventLog
+from memqos.agent.state import NriAnswer
+from memqos.host.nri.messages import NriContainer
+from memqos.plan.changes import magnitude
+from memqos.plan.names import RuntimeName, container_of
+
+_REFUSALS: Final = 2
+"""So many creations in a row that end without a start are another plugin's doing."""
+
+
+class RuntimeJournal(Protocol):
+    """Remembers what a runtime writes for memqos, before it does."""
+
+    def record_creation(self, container: ContainerValues) -> None: ...
+
+    def record_resize(self, container: ContainerValues) -> None: ...
+
+    def forget_creations(self, is_expected: Callable[[str], bool]) -> None: ...
+
+
+class Answer(NamedTuple):
+    """Values for a container, and what they are counted as."""
+
+    kind: NriAnswer
+    values: Mapping[str, str] = {}
+
+
+class AnswerComposer:
+    """Knows containers from their creation to their start. For one thread only."""
+
+    def __init__(
+        self,
+        *,
+        view: Callable[[], NodeView],
+        journal: RuntimeJournal,
+        read_usage: Callable[[str], int],
+        own_cgroup: str | None,
+        log: EventLog,
+    ) -> None:
+        self._view = view
+        self._journal = journal
+        self._read_usage = read_usage
+        self._own_cgroup = own_cgroup
+        self._log = log
+        self._unstarted: set[str] = set()
+        """Containers that got values and have not started."""
+        self._refusals = 0
+        self._planner: IntentPlanner | None = None
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether another plugin seems to set the same values."""
+        return self._refusals >= _REFUSALS
+
+    def begin(self, existing: set[str]) -> None:
+        """A runtime is connected, with these containers."""
+        self._unstarted, self._refusals = set(), 0
+        self._journal.forget_creations(lambda path: _container_id(path) in existing)
+
+    def compose_creation(self, container: NriContainer, runtime: RuntimeName) -> Answer:
+        """What a new container gets."""
+        found = values_at_creation(self._view(), container, runtime)
+        kind = self._judge(found)
+        if found is not None and kind == "set":
+            self._journal.record_creation(found)
+            self._unstarted.add(container.id)
+        return _answer(kind, found)
+
+    def revoke_creation(self, container: str) -> None:
+        """It was created without values."""
+        self._unstarted.discard(container)
+        self._journal.forget_creations(lambda path: _container_id(path) != container)
+
+    def compose_resize(self, container: NriContainer, runtime: RuntimeName) -> Answer:
+        """What a container gets beside its new limit."""
+        view = self._view()
+        found = values_at_resize(view, self._planner_of(view), container, runtime)
+        high = None if found is None else found.values.get("memory.high")
+        if (
+            found is not None
+            and high is not None
+            and magnitude(high) < self._read_usage(found.path)
+        ):
+            # Whoever writes memory.high below usage reclaims until usage has fallen: not the
+            # runtime. The pass that follows lowers it step by step.
+            found = found.without("memory.high")
+        kind = self._judge(found)
+        if found is not None and kind == "set":
+            self._journal.record_resize(found)
+        return _answer(kind, found)
+
+    def note_started(self, container: str) -> None:
+        """A container runs."""
+        if container in self._unstarted:
+            self._unstarted.discard(container)
+            self._refusals = 0
+
+    def note_stopped(self, container: str) -> None:
+        """A container has ended, or was never made."""
+        # Its cgroup was never made, or has come and gone between two looks.
+        self._journal.forget_creations(lambda path: _container_id(path) != container)
+        if container not in self._unstarted:
+            return
+        self._unstarted.discard(container)
+        self._refusals += 1
+        if self._refusals == _REFUSALS:
+            self._log.log(
+                "warning",
+                f"{_REFUSALS} containers that got values over NRI did not start: perhaps another "
+                "plugin sets the same ones. From now on values are written after the start",
+            )
+
+    def _judge(self, found: ContainerValues | None) -> NriAnswer:
+        if found is None:
+            return "unknown"
+        if not found.values:
+            return "unchanged"
+        if not found.is_enforced:
+            return "observed"
+        return "withheld" if self.is_contested else "set"
+
+    def _planner_of(self, view: NodeView) -> IntentPlanner:
+        """A planner of this thread's own: that of the core is not shared."""
+        planner = self._planner
+        if planner is None or (planner.configuration, planner.node_settings) != (
+            view.configuration,
+            view.node_settings,
+        ):
+            planner = self._planner = IntentPlanner(
+                view.configuration, view.node_settings, self._own_cgroup
+            )
+        return planner
+
+
+def _answer(kind: NriAnswer, found: ContainerValues | None) -> Answer:
+    return Answer(kind, found.values) if found is not None and kind == "set" else Answer(kind)
+
+
+def _container_id(path: str) -> str:
+    found = container_of(path)
+    return "" if found is None else found.container_id

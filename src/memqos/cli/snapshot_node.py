@@ -1,0 +1,93 @@
+"""A node as the scheduler and its own kubelet count it, out of a snapshot."""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from memqos.cluster.fit_demand import PODS_RESOURCE
+from memqos.errors import InputError
+from memqos.kube.resources import HUGEPAGES, Amounts
+
+if TYPE_CHECKING:
+    from memqos.kube.node import Capacity
+    from memqos.manifests.snapshot import Snapshot
+    from memqos.settings.resolver import NodeSettings
+
+_DEFAULT_MAX_PODS: Final = 110
+"""The kubelet's own default of maxPods (apis/config/v1beta1/defaults.go)."""
+
+
+class SnapshotNode(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot says of its node; amounts in thousandths."""
+
+    name: str
+    published: Amounts
+    """Allocatable, as its Node publishes it."""
+    unreserved: Amounts
+    """Allocatable before eviction thresholds."""
+    notes: tuple[str, ...]
+
+
+def snapshot_node(snapshot: "Snapshot", file: str) -> SnapshotNode:
+    """The node of a snapshot; one that does not say which cpus pods may use is refused."""
+    from memqos.kube.node import allocatable
+    from memqos.settings.facts import facts_of_snapshot
+    from memqos.settings.resolver import resolve
+    from memqos.settings.settings import SettingsOptions
+
+    # The note on the release is about that of the whole command.
+    facts = msgspec.structs.replace(facts_of_snapshot(snapshot, file), version_source=None)
+    node_settings = resolve(facts, SettingsOptions())
+    names = [pod.spec.node_name for pod in snapshot.running if pod.spec.node_name]
+    found = allocatable(
+        _capacity(snapshot, file), node_settings.config, node_settings.settings.release
+    )
+    places = {PODS_RESOURCE: _max_pods(node_settings) * 1000}
+    return SnapshotNode(
+        name=names[0] if names else file,
+        published={name: each.milli for name, each in found.published.items()} | places,
+        unreserved={name: each.milli for name, each in found.enforced.items()} | places,
+        notes=node_settings.notes,
+    )
+
+
+def _max_pods(node_settings: "NodeSettings") -> int:
+    """How many pods a node takes: maxPods has no part in memory, so settings do not hold it."""
+    from memqos.settings.resolver import configuration_document
+
+    configuration = node_settings.facts.configuration
+    if configuration is None:
+        return _DEFAULT_MAX_PODS
+    return configuration_document(configuration).data.get("maxPods") or _DEFAULT_MAX_PODS
+
+
+def _capacity(snapshot: "Snapshot", file: str) -> "Capacity":
+    from memqos.host.snapshots import snapshot_cgroup_names
+    from memqos.kube.node import Capacity
+    from memqos.kube.quantity import Quantity
+
+    kubepods = snapshot_cgroup_names(snapshot, file).kubepods
+    cpus = _cpu_count(snapshot.cgroups.get(kubepods, {}).get("cpuset.cpus", ""))
+    if not cpus:
+        raise InputError(
+            "the cpus for pods are not in the snapshot",
+            field="cgroups",
+            hint=f"{kubepods} has no cpuset.cpus: give the Node instead",
+        )
+    return Capacity(
+        cpu=cpus * 1000,
+        memory=snapshot.memory,
+        hugepages={
+            f"{HUGEPAGES}{Quantity.of(pages.size, 'BinarySI')}": pages.size * pages.total
+            for pages in snapshot.machine.huge_pages
+        },
+    )
+
+
+def _cpu_count(cpus: str) -> int:
+    """How many cpus a list such as 0-3,8 names, as cpuset.cpus spells it (cgroup-v2.rst)."""
+    count = 0
+    for part in filter(None, cpus.strip().split(",")):
+        first, _, last = part.partition("-")
+        count += int(last or first) - int(first) + 1
+    return count

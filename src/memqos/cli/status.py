@@ -1,0 +1,65 @@
+"""`memqos status`: whether Memory QoS works on a node, who is throttled, what was done."""
+
+import sys
+import time
+from typing import Literal
+
+import click
+
+from memqos.cli.node_source import WatchOptions, open_source, watch_options
+from memqos.cli.options import SecondsType, collect_options
+from memqos.cli.output import camel_case, emit, output_option, print_lines
+from memqos.cli.streams import raw_stream
+from memqos.converge.node_sources import NodeSource
+from memqos.draw.text.status import status_data, status_text
+from memqos.monitor.instant import RowQuery
+from memqos.monitor.status import StatusReport, node_status
+
+_PROBLEMS = 2
+_BY_EVENTS = RowQuery(sort="high")
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl+C.")
+@click.option(
+    "--seconds",
+    type=SecondsType(0.1, 3600),
+    default=1,
+    help="How long to watch who is throttled, and the pause of --watch.  [default: 1]",
+)
+@watch_options
+@output_option(table="one screen of text")
+@collect_options(WatchOptions)
+def command(
+    options: WatchOptions, *, watch: bool, seconds: float, output: Literal["table", "json", "yaml"]
+) -> int:
+    """Show on one screen whether Memory QoS works on this node.
+
+    Is it on, has the agent converged and since when, who is throttled, what was done in the last
+    hour, and what is wrong. What was done comes out of the agent's records.
+
+    Exit code 0: nothing is wrong, 2: something is, 1: error.
+    """
+    source = open_source(options)
+    source.read((), _BY_EVENTS)
+    while True:
+        time.sleep(seconds)
+        status = _read_status(source)
+        if output != "table":
+            emit(camel_case(status_data(status)), output)
+        else:
+            if watch and sys.stdout.isatty():
+                raw_stream(sys.stdout).write("\033[H\033[2J")
+            print_lines(status_text(status))
+        sys.stdout.flush()
+        if not watch:
+            return 0 if status.is_well else _PROBLEMS
+
+
+def _read_status(source: NodeSource) -> StatusReport:
+    instant = source.read((), _BY_EVENTS)
+    try:
+        recordings = source.recordings()
+    except PermissionError as error:
+        return node_status(instant, notes=[f"{error.filename}: run as root to read the records"])
+    return node_status(instant, recordings)

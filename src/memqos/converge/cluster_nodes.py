@@ -1,0 +1,85 @@
+"""All nodes of a cluster, by the read endpoints of their agents."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+from memqos.converge.live_node import wall_clock
+from memqos.errors import MemqosError
+from memqos.manifests.agent_state import AgentReport, read_agent_report
+from memqos.monitor.cluster import cluster_instant
+from memqos.monitor.instant import NodeInstant, RowQuery
+from memqos.monitor.status import HOUR
+from memqos.record.recordings import Recording
+from memqos.record.transfer import SentRecords
+
+_AT_ONCE: Final = 8
+"""Agents that are asked at a time."""
+_EVERY: Final = 10.0
+"""Seconds between two questions: an agent reads the kernel's counters no more often."""
+
+
+class ReadEndpoints(Protocol):
+    """The agents of a cluster, as `host.agent_endpoint` reaches them."""
+
+    def list_agents(self) -> Collection[str]: ...
+
+    def get_state(self, node: str) -> bytes: ...
+
+    def get_records(self, node: str, since: int) -> SentRecords: ...
+
+    def get_pod_records(self, node: str, namespace: str, pod: str) -> SentRecords: ...
+
+
+class ClusterNodes:
+    """All nodes of a cluster on which an agent runs."""
+
+    def __init__(
+        self, agents: ReadEndpoints, origin: str, clock: Callable[[], int] = wall_clock
+    ) -> None:
+        self._agents = agents
+        self._origin = origin
+        self._clock = clock
+        self._instant: NodeInstant | None = None
+        self._asked_at = 0.0
+
+    def read(self, visible: Collection[str], query: RowQuery) -> NodeInstant:
+        """All nodes now, or as they were a few seconds ago."""
+        now = time.monotonic()
+        if self._instant is None or now - self._asked_at >= _EVERY:
+            self._asked_at = now
+            nodes = sorted(self._agents.list_agents())
+            with ThreadPoolExecutor(_AT_ONCE) as workers:
+                reports = dict(zip(nodes, workers.map(self._report, nodes), strict=True))
+            self._instant = cluster_instant(reports, self._clock(), self._origin, self._instant)
+        return self._instant
+
+    def recordings(self, pod: str | None = None) -> Sequence[Recording]:
+        """What the agents have recorded in the last hour; of one pod, all that is kept."""
+        if pod is not None:
+            return self._recordings_of(pod)
+        since = self._clock() - HOUR
+        known = () if self._instant is None else self._instant.nodes
+        nodes = [node.name for node in known if node.mode != "unknown"]
+        with ThreadPoolExecutor(_AT_ONCE) as workers:
+            found = workers.map(lambda node: self._agents.get_records(node, since), nodes)
+            return [recording for sent in found for recording in sent.recordings]
+
+    def _recordings_of(self, pod: str) -> Sequence[Recording]:
+        rows = () if self._instant is None else self._instant.rows
+        node = next((row.node for row in rows if row.pod == pod), None)
+        if node is None:
+            return ()
+        namespace, _, name = pod.partition("/")
+        sent = self._agents.get_pod_records(node, namespace, name)
+        of_node = sent.node_recording
+        return [*sent.recordings, *([] if of_node is None else [of_node])]
+
+    def _report(self, node: str) -> AgentReport | MemqosError:
+        try:
+            return read_agent_report(self._agents.get_state(node), f"the agent of {node}")
+        except MemqosError as error:
+            return error
+        except OSError as error:
+            return MemqosError(f"the agent of {node}: {error}")

@@ -1,0 +1,72 @@
+"""Reads a source in a thread of its own, while somebody looks: a slow source holds up no screen."""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+from memqos.converge.node_sources import NodeSource
+from memqos.errors import MemqosError
+from memqos.monitor.instant import NodeInstant, RowQuery
+
+_ATTENTION: Final = 5.0
+"""Seconds after the last question in which reading goes on."""
+
+
+class Refresher:
+    """The last instant of a source, read again every `interval` seconds while it is asked for."""
+
+    def __init__(self, source: NodeSource, interval: float) -> None:
+        self.source = source
+        self._interval = interval
+        self._notify: Callable[[], object] = lambda: None
+        self._visible: Collection[str] = ()
+        self._query = RowQuery()
+        self._asked_at = time.monotonic()
+        self._wake = threading.Event()
+        self._stopping = False
+        self.fault: str | None = None
+        """Why the last reading failed."""
+        self.instant = source.read((), self._query)
+        self._thread = threading.Thread(target=self._run, name="refresher", daemon=True)
+
+    def on_read(self, notify: Callable[[], object]) -> None:
+        """Call this after each reading, from the thread that reads."""
+        self._notify = notify
+
+    def start(self) -> None:
+        """Begin to read on."""
+        self._thread.start()
+
+    def latest(self, visible: Collection[str], query: RowQuery) -> NodeInstant:
+        """The last instant; these rows are read in full from now on."""
+        is_idle = time.monotonic() - self._asked_at > _ATTENTION
+        self._visible, self._query, self._asked_at = visible, query, time.monotonic()
+        if is_idle:
+            self._wake.set()
+        return self.instant
+
+    def read_now(self) -> None:
+        """Read again without waiting for the interval."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stopping = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            is_watched = time.monotonic() - self._asked_at <= _ATTENTION
+            self._wake.wait(self._interval if is_watched else None)
+            self._wake.clear()
+            if not self._stopping:
+                self._read()
+
+    def _read(self) -> None:
+        try:
+            self.instant = self.source.read(self._visible, self._query)
+            self.fault = None
+        except (MemqosError, OSError) as error:
+            self.fault = str(error)
+        self._notify()

@@ -1,0 +1,96 @@
+"""Readings of a container's memory and deaths of a namespace, as text and as data."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from memqos.draw.text.lines import UNLIMITED, Line, Paragraph, Table
+from memqos.draw.text.table import table_lines
+from memqos.kernel.memory_usage import READING_KINDS
+from memqos.record.recent_deaths import Death
+from memqos.record.usage import UsageMoment
+from memqos.units import format_bytes, format_time, format_timestamp
+
+_UNKNOWN: Final = "–"
+
+
+def readings_text(moments: Sequence[UsageMoment]) -> Iterator[Line]:
+    """Every reading side by side, with what it counts and how it is computed."""
+    yield "readings of its memory"
+    heading = ["reading", *[moment.when for moment in moments]]
+    amounts = list(zip(*[moment.usage for moment in moments], strict=True)) or [()] * len(
+        READING_KINDS
+    )
+    rows = [
+        [kind.name, *map(_amount_text, found)]
+        for kind, found in zip(READING_KINDS, amounts, strict=True)
+    ]
+    first, *lines = table_lines(Table([heading, *rows], indent="  "), UNLIMITED, {})
+    yield first
+    for kind, line in zip(READING_KINDS, lines, strict=True):
+        yield line
+        yield Paragraph(kind.meaning, "    ", "      ")
+        yield Paragraph(f"shown by {kind.shown_by}", "    ", "      ")
+        yield Paragraph(f"cgroup v2: {kind.v2}; cgroup v1: {kind.v1}", "    ", "      ")
+
+
+def readings_data(moments: Sequence[UsageMoment]) -> list[dict[str, Any]]:
+    """The same for scripts, in bytes."""
+    return [
+        {
+            "reading": kind.name,
+            "v2": kind.v2,
+            "v1": kind.v1,
+            "shownBy": kind.shown_by,
+            "meaning": kind.meaning,
+            "values": [
+                {
+                    "when": moment.when,
+                    "at": None if moment.at is None else format_timestamp(moment.at),
+                    "bytes": moment.usage[index],
+                }
+                for moment in moments
+            ],
+        }
+        for index, kind in enumerate(READING_KINDS)
+    ]
+
+
+def deaths_text(deaths: Sequence[Death], namespace: str) -> Iterator[Line]:
+    """Who has died, the latest first."""
+    if not deaths:
+        yield f"no container in namespace {namespace} has died, as far as statuses and events show"
+        return
+    rows = [
+        [
+            format_time(death.at),
+            f"{death.pod} {death.container}".strip(),
+            death.what,
+            _amount_text(death.usage),
+            "none" if death.limit is None else format_bytes(death.limit),
+        ]
+        for death in deaths
+    ]
+    yield Table([["when (UTC)", "pod, container", "what", "used", "limit"], *rows], left=3)
+    yield ""
+    yield f"memqos why pod/{deaths[0].pod} -n {namespace}  shows the history of one"
+
+
+def deaths_data(deaths: Sequence[Death]) -> list[dict[str, Any]]:
+    """The same for scripts."""
+    return [
+        {
+            "at": format_timestamp(death.at),
+            "pod": death.pod,
+            "container": death.container,
+            "node": death.node,
+            "what": death.what,
+            "oomKilled": death.is_oom,
+            "limit": death.limit,
+            "usage": death.usage,
+        }
+        for death in deaths
+    ]
+
+
+def _amount_text(amount: int | None) -> str:
+    return _UNKNOWN if amount is None else format_bytes(amount)

@@ -1,0 +1,81 @@
+"""A program in a container with a memory.high, with the agent's guard or without it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from memqos.agent.core.guard import GuardTuning
+from memqos.agent.core.node_guard import GUARD_FILES, NodeGuard
+from memqos.kernel.file_formats import stall_of
+from memqos.lab.cgroup import ScratchCgroup
+from memqos.lab.processes import RunningProgram
+from memqos.plan.tree import Cgroup
+
+QUICK_GUARD: Final = GuardTuning(period=1.0, calm=5.0)
+"""A machine that is emulated sees little happen in a second, so waiting longer tells no more."""
+_PAUSE: Final = 0.2
+
+
+class ThrottledRun(NamedTuple):
+    """What came of a program, and what the kernel counted meanwhile."""
+
+    end: Literal["finished", "killed", "still throttled"]
+    steps: int
+    high_events: int
+    kills: int
+    guard_steps: int
+    seconds: float
+    """In the machine, where nothing takes as long as elsewhere."""
+    asleep: float
+    """Seconds in which nothing in the container ran, as it waited for memory (PSI full)."""
+    highest: int
+    """memory.high at the end; 0 is none."""
+
+
+def follow_program(
+    container: ScratchCgroup,
+    planned: Cgroup,
+    program: RunningProgram,
+    gives_up: Callable[[], bool],
+    *,
+    guarded: bool,
+    tuning: GuardTuning = QUICK_GUARD,
+    interval: float = _PAUSE,
+) -> ThrottledRun:
+    """Let a program run to its end, or until it is given up; the guard moves memory.high."""
+    guard = NodeGuard(tuning)
+    start = time.monotonic()
+    looked = start - interval
+    moves = 0
+    while not program.over and not gives_up():
+        if guarded and time.monotonic() - looked >= interval:
+            looked = time.monotonic()
+            files = {file: container.read(file) for file in GUARD_FILES}
+            if guard.judge_container(planned, files, time.monotonic(), swap_free=0) is not None:
+                moves += 1
+                high = guard.apply_to(planned).settings["memory.high"].value
+                container.write(memory_high=high or "max")
+        time.sleep(_PAUSE)
+    events = container.events()
+    text = container.read("memory.high")
+    return ThrottledRun(
+        "finished" if program.finished else "killed" if program.killed else "still throttled",
+        program.steps,
+        events["high"],
+        events["oom_kill"],
+        moves,
+        time.monotonic() - start,
+        stall_of(container.read("memory.pressure")).full.total / 1e6,
+        int(text) if text.isdigit() else 0,
+    )
+
+
+@contextmanager
+def sparse_file(path: Path, size: int) -> Iterator[Path]:
+    """A file that takes no disk but fills the page cache."""
+    with path.open("wb") as sparse:
+        sparse.truncate(size)
+    yield path
+    path.unlink()

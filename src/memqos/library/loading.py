@@ -1,0 +1,97 @@
+"""Load pods out of files, folders and texts, for a Python program."""
+
+import os
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from memqos.errors import InputError, quote_excerpt
+from memqos.host.manifest_files import load_files
+from memqos.kube.pod import Pod
+from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.objects import NoPods, Template, pods
+
+Source = str | os.PathLike[str]
+"""A file, a folder, or the text of a manifest."""
+
+
+class LoadedPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod, or the template of a workload, and its place in a file."""
+
+    pod: Pod
+    kind: str
+    """That of the object: Pod, Deployment, …"""
+    name: str
+    namespace: str | None
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.kind.lower()}/{self.name} ({self.file}:{self.line})"
+
+
+def load(source: Source) -> list[LoadedPod]:
+    """Every pod in a file, a folder or a text: Pods, workloads, and lists of them.
+
+    A text that spans lines, or begins with a brace, is a manifest; any other is a path. Objects
+    that hold no pods are skipped, unless there is nothing else. The first fault raises InputError
+    with file, line and column.
+    """
+    found: list[LoadedPod] = []
+    without_pods: InputError | None = None
+    for document in documents_in(source):
+        for item in pods(document):
+            if isinstance(item, NoPods):
+                without_pods = without_pods or item.fault
+            elif isinstance(item, InputError):
+                raise item
+            else:
+                found.append(_loaded(item))
+    if not found and without_pods is not None:
+        raise without_pods
+    return found
+
+
+def documents_in(source: Source) -> Iterator[Document]:
+    """Every document of a source."""
+    if not isinstance(source, str | os.PathLike):
+        raise wrong_type("source", source, "a path, or the text of a manifest")
+    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
+        loaded: Iterable[tuple[str, bytes | InputError]] = [("<text>", source.encode())]
+    else:
+        loaded = load_files([os.fspath(source)])
+    for file, data in loaded:
+        if isinstance(data, InputError):
+            raise data
+        for document in read_documents(data, file):
+            if isinstance(document, InputError):
+                raise document
+            yield document
+
+
+def _loaded(template: Template) -> LoadedPod:
+    line, column = template.document.position(template.owner)
+    return LoadedPod(
+        pod=template.decode(Pod),
+        kind=template.kind,
+        name=template.label.partition("/")[2],
+        namespace=template.namespace,
+        file=template.document.file,
+        line=line,
+        column=column,
+    )
+
+
+def one_document(source: Source, kind: str) -> Document:
+    """The first document of a kind."""
+    for document in documents_in(source):
+        if document.kind == kind:
+            return document
+    raise InputError(f"there is no {kind} in it", file=os.fspath(source))
+
+
+def wrong_type(field: str, given: object, expected: str) -> InputError:
+    """The error about an argument of another type."""
+    shown = quote_excerpt(given) if isinstance(given, str) else f"a {type(given).__name__}"
+    return InputError(f"{shown} is not {expected}", field=field)

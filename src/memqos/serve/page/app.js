@@ -1,0 +1,59 @@
+// The page: which view is shown, by the part of the address after its #.
+
+import { get } from "/client.js";
+import { auditView, clusterView, statusView } from "/cluster.js";
+import { visible } from "/elements.js";
+import { nodeView } from "/node.js";
+import { storyView } from "/story.js";
+
+const root = document.getElementById("view");
+const connection = document.getElementById("connection");
+let leave = () => {};
+let shown = 0;
+
+function onState(problem) {
+  const words = problem ? `Not connected: ${visible(problem)}` : "Connected";
+  if (connection.textContent !== words) connection.textContent = words;
+  connection.classList.toggle("problem", Boolean(problem));
+}
+
+const VIEWS = {
+  node: nodeView,
+  cluster: clusterView,
+  status: statusView,
+  audit: auditView,
+  story: storyView,
+};
+
+async function show() {
+  const [, name = "node", subject = ""] = location.hash.split("/");
+  const number = ++shown;
+  leave();
+  leave = () => {};
+  for (const link of document.querySelectorAll("nav a")) {
+    const isCurrent = link.getAttribute("href") === `#/${name}`;
+    if (isCurrent) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const view = VIEWS[name] ?? nodeView;
+  const end = await view(root, onState, decodeURIComponent(subject));
+  if (number === shown) leave = end;
+  else end();
+}
+
+addEventListener("hashchange", () => {
+  if (location.hash === "#view") {
+    root.focus();
+    return;
+  }
+  show();
+});
+show();
+try {
+  const { views } = await get("/api/views");
+  for (const link of document.querySelectorAll("nav a[data-view]")) {
+    link.hidden = !views.includes(link.dataset.view);
+  }
+} catch (error) {
+  onState(error.message);
+}

@@ -1,0 +1,56 @@
+// The levels of a container as a bar: zones up to min, low, high and max, and what is in use.
+
+import { bytes, svg } from "/elements.js";
+
+const ZONES = [
+  ["min", "never reclaimed"],
+  ["low", "reclaimed last"],
+  ["normal", "reclaimed under pressure"],
+  ["high", "throttled"],
+];
+
+export function zonesOf(row, total) {
+  const end = row.max ?? Math.max(total ?? 0, row.current, row.high ?? 0, 1);
+  const ends = { min: row.min, low: row.low, normal: row.high ?? end, high: end };
+  const zones = [];
+  let reached = 0;
+  for (const [kind, meaning] of ZONES) {
+    const until = Math.min(ends[kind], end);
+    if (until > reached) {
+      zones.push({ kind, meaning, from: reached / end, to: until / end });
+      reached = until;
+    }
+  }
+  return { zones, usage: Math.min(1, row.current / end), end };
+}
+
+export function barWords(row) {
+  return (
+    `${bytes(row.current)} in use; min ${bytes(row.min)}, low ${bytes(row.low)}, ` +
+    `high ${bytes(row.high)}, max ${bytes(row.max)}`
+  );
+}
+
+// A bar that is drawn again and again: its elements are made once.
+export class LevelBar {
+  constructor() {
+    this.zones = ZONES.map(([kind]) => svg("rect", { class: `zone-${kind}`, y: 2, height: 12 }));
+    this.usage = svg("rect", { class: "zone-usage", x: 0, y: 6, height: 4 });
+    this.node = svg(
+      "svg",
+      { class: "levels", viewBox: "0 0 100 16", preserveAspectRatio: "none", "aria-hidden": "true" },
+      ...this.zones,
+      this.usage,
+    );
+  }
+
+  update(row, total) {
+    const found = zonesOf(row, total);
+    ZONES.forEach(([kind], index) => {
+      const zone = found.zones.find((each) => each.kind === kind);
+      this.zones[index].setAttribute("x", zone ? zone.from * 100 : 0);
+      this.zones[index].setAttribute("width", zone ? (zone.to - zone.from) * 100 : 0);
+    });
+    this.usage.setAttribute("width", found.usage * 100);
+  }
+}

@@ -1,0 +1,118 @@
+// All nodes of the cluster, those under most pressure first; and what is on and wrong on a node.
+
+import { get, poll } from "/client.js";
+import { el, rate, time, visible } from "/elements.js";
+
+const COLUMNS = [
+  ["node", (node) => visible(node.name)],
+  ["pressure %", (node) => rate(node.pressure)],
+  ["throttled", (node) => node.throttled],
+  ["killed", (node) => node.kills],
+  ["pods", (node) => node.pods],
+  ["not managed", (node) => node.left_out],
+  ["changed by others", (node) => node.changed],
+  ["agent", (node) => `${node.mode}${node.converged ? ", converged" : ""}`],
+  ["wrong", (node) => node.problems.map(visible).join("; ") || "–"],
+];
+
+export function clusterView(root, onState) {
+  const body = el("tbody");
+  const facts = el("p", { class: "facts" }, "Loading …");
+  root.replaceChildren(
+    el("h1", {}, "Cluster"),
+    facts,
+    el(
+      "div",
+      { class: "wide", tabindex: "0", role: "region", "aria-label": "Nodes" },
+      el(
+        "table",
+        {},
+        el("thead", {}, el("tr", {}, COLUMNS.map(([title]) => el("th", { scope: "col" }, title)))),
+        body,
+      ),
+    ),
+  );
+  const poller = poll(
+    async () => {
+      const data = await get("/api/cluster");
+      const count = data.nodes.length === 1 ? "1 node" : `${data.nodes.length} nodes`;
+      facts.textContent = `${visible(data.origin)} · ${time(data.at)} · ${count}`;
+      body.replaceChildren(
+        ...data.nodes.map((node) =>
+          el(
+            "tr",
+            { class: node.problems.length ? "problem" : null },
+            COLUMNS.map(([, text], index) =>
+              index ? el("td", {}, String(text(node))) : el("th", { scope: "row" }, text(node)),
+            ),
+          ),
+        ),
+      );
+    },
+    10000,
+    onState,
+  );
+  return () => poller.stop();
+}
+
+function items(title, lines, none) {
+  return el(
+    "section",
+    { class: "card" },
+    el("h2", {}, title),
+    lines.length ? el("ul", {}, lines.map((line) => el("li", {}, line))) : el("p", {}, none),
+  );
+}
+
+export function statusView(root, onState) {
+  const body = el("div", { class: "cards" }, el("p", {}, "Loading …"));
+  root.replaceChildren(el("h1", {}, "Status"), body);
+  const poller = poll(
+    async () => {
+      const data = await get("/api/status");
+      const converged =
+        data.converged === null ? "not known without an agent" : data.converged ? "yes" : "no";
+      body.replaceChildren(
+        items(
+          "State",
+          [
+            `agent: ${data.mode}`,
+            data.enablement ? visible(data.enablement) : null,
+            `converged: ${converged}`,
+            `${data.pods} pods, ${data.managed} managed, ${data.containers} containers`,
+          ].filter(Boolean),
+          "",
+        ),
+        items("Wrong", data.problems.map(visible), "Nothing."),
+        items(
+          "Throttled",
+          data.throttled.map((row) => visible(`${row.pod} ${row.container}: ${rate(row.high_events)}/s`)),
+          "Nobody.",
+        ),
+        items(
+          "Last hour",
+          data.actions.map((each) => visible(`${each.at} ${each.who}: ${each.what}`)),
+          "Nothing is recorded.",
+        ),
+        items("Notes", data.notes.map(visible), "None."),
+      );
+    },
+    5000,
+    onState,
+  );
+  return () => poller.stop();
+}
+
+// The report of memqos audit. The server made it, with all names escaped; of it only <main> is used.
+export async function auditView(root, onState) {
+  root.replaceChildren(el("h1", {}, "Audit"), el("p", {}, "Auditing …"));
+  try {
+    const data = await get("/api/audit");
+    const parsed = new DOMParser().parseFromString(data.html, "text/html");
+    root.replaceChildren(...parsed.querySelector("main").children);
+    onState(null);
+  } catch (error) {
+    root.replaceChildren(el("h1", {}, "Audit"), el("p", { role: "alert" }, visible(error.message)));
+  }
+  return () => {};
+}

@@ -1,0 +1,30 @@
+"""The page of `memqos web --context` in a real browser: all nodes, by their agents."""
+
+from pathlib import Path
+
+import pytest
+from tests.browser.axe import axe_source, violations
+from tests.browser.chromium import browser, obstacle
+from tests.browser.test_web_page import open_page, shows
+from tests.unit.test_watch_cluster import identity, options, server
+from tests.unit.test_web_command import serving
+
+pytestmark = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
+
+__all__ = ["identity", "options", "server"]
+
+
+def test_the_cluster_is_shown_and_accessible(
+    options: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path, *options) as found, browser() as tab:
+        open_page(tab, found, "#/cluster", width=390)
+        shows(tab, "node-1")
+        shows(tab, "1 node")
+        assert tab.value("document.documentElement.scrollWidth") <= 390
+        assert tab.complaints() == []
+        assert violations(tab, axe_source()) == []
+        tab.value("location.hash = '#/node'")
+        shows(tab, "node-1 shop/api-1 api", ".rows .row")
+        tab.picture(tmp_path / "cluster.png")

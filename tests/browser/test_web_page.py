@@ -1,0 +1,285 @@
+"""The page of `memqos web` in a real browser."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.browser.axe import axe_source, violations
+from tests.browser.chromium import Tab, browser, obstacle
+from tests.eventually import eventually
+from tests.fakes.busy_node import MI, BusyNode, agent_answering, container_path, state_of
+from tests.fakes.node import memory_folder
+from tests.unit.test_web_command import Server, serving
+
+pytestmark = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
+
+EVIL = '<img src=x onerror="document.title=1">\u202e\u0007'
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40, "End": 35, "+": 187, "0": 48}
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Tab]:
+    with browser() as opened:
+        yield opened
+
+
+def open_page(
+    tab: Tab, server: Server, view: str = "", width: int = 1280, dark: bool = False
+) -> None:
+    """The page as a person opens it, and one of its views."""
+    tab.open("about:blank", width, dark=dark)
+    tab.events.clear()
+    tab.ask("Page.navigate", url=f"http://{server.place}/#token={server.token}")
+    shows(tab, "Connected", "#connection")
+    if view:
+        tab.value(f"location.hash = {view!r}")
+
+
+def shows(tab: Tab, text: str, where: str = "main") -> None:
+    script = f"document.querySelector({where!r})?.innerText ?? ''"
+    eventually(f"{where} shows {text}", lambda: text in tab.value(script))
+
+
+def press(tab: Tab, key: str, *, shift: bool = False) -> None:
+    text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 else {}
+    event = {
+        "key": key,
+        "code": key,
+        "windowsVirtualKeyCode": KEYS[key],
+        "modifiers": 8 if shift else 0,
+    }
+    tab.ask("Input.dispatchKeyEvent", type="keyDown", **event, **text)
+    tab.ask("Input.dispatchKeyEvent", type="keyUp", **event)
+
+
+def focused(tab: Tab) -> str:
+    return str(
+        tab.value("(e => e.innerText || e.id || e.ariaLabel || e.tagName)(document.activeElement)")
+    )
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> BusyNode:
+    return BusyNode(tmp_path_factory.mktemp("node"), 25, names=["web-0000", EVIL])
+
+
+@pytest.fixture(scope="module")
+def server(node: BusyNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ("--agent", node.socket, "--audit", "examples/cluster/dump.json", *node.options)
+    with serving(tmp_path_factory.mktemp("web"), *options) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    start = ("--from", "2026-03-02T10:12:20Z", "--speed", "0.1")
+    with serving(tmp_path_factory.mktemp("records"), "--play", "examples/records", *start) as found:
+        yield found
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_node_fits_any_screen_and_complains_of_nothing(
+    tab: Tab, server: Server, width: int, dark: bool, tmp_path: Path
+) -> None:
+    open_page(tab, server, width=width, dark=dark)
+    shows(tab, "50 containers")
+    shows(tab, "shop/web-0024")
+    assert tab.value("document.documentElement.scrollWidth") <= width
+    assert tab.complaints() == []
+    assert all(url.startswith(f"http://{server.place}/") for url in tab.requests())
+    assert all(server.token not in url.partition("#")[0] for url in tab.requests())
+    assert server.token not in tab.value("location.href")
+    tab.picture(tmp_path / "node.png")
+    assert (tmp_path / "node.png").stat().st_size > 20_000
+
+
+def test_rows_are_live(tab: Tab, server: Server, node: BusyNode) -> None:
+    open_page(tab, server)
+    shows(tab, "shop/web-0024", ".rows .row")
+    node.write(container_path(3), "memory.current", 222 * MI)
+    shows(tab, "shop/web-0003", ".rows .row")
+    shows(tab, "222Mi", ".rows .row")
+    node.write(container_path(3), "memory.current", 4 * MI)
+
+
+def test_a_keyboard_is_enough(tab: Tab, server: Server) -> None:
+    open_page(tab, server)
+    shows(tab, "shop/web-0024", ".rows .row")
+    walked = []
+    for _ in range(12):
+        press(tab, "Tab")
+        walked.append(focused(tab))
+        if "web-0024" in walked[-1]:
+            break
+    assert walked[:4] == ["Skip to the content", "Node", "Status", "Audit"]
+    assert "filter" in walked
+    assert {"Reverse", "Pause"} <= set(walked)
+    assert "shop/web-0024" in walked[-1]
+    press(tab, "ArrowDown")
+    press(tab, "ArrowDown")
+    assert "shop/web-0023" in focused(tab)
+    press(tab, "Enter")
+    shows(tab, "high/above-request", ".detail")
+    assert "shop/web-0023" in focused(tab)
+    press(tab, "Escape")
+    eventually("the detail is closed", lambda: tab.value("!document.querySelector('.detail')"))
+    assert "shop/web-0023" in focused(tab)
+    press(tab, "End")
+    eventually("the last row has the focus", lambda: "shop/web-0000" in focused(tab))
+
+
+def test_names_are_text_and_never_markup(tab: Tab, server: Server) -> None:
+    open_page(tab, server)
+    tab.value("(e => (e.value = 'img', e.dispatchEvent(new Event('input'))))(filter)")
+    shows(tab, "shop/<img src=x onerror=", ".rows .row")
+    assert tab.value("document.querySelectorAll('main img').length") == 0
+    name = tab.value("document.querySelector('.rows .row .name').textContent")
+    assert "\u202e" not in name
+    assert "\\u202e" in name
+    assert tab.value("document.title") == "memqos"
+    press_row = "document.querySelector('.rows .row').click()"
+    tab.value(press_row)
+    shows(tab, "<img", ".detail h2")
+    assert tab.value("document.querySelectorAll('main img').length") == 0
+    assert tab.complaints() == []
+
+
+def test_a_story_is_drawn_and_can_be_zoomed(tab: Tab, records: Server, tmp_path: Path) -> None:
+    open_page(tab, records, "#/story/shop%2Fapi-1")
+    shows(tab, "killed by the kernel")
+    assert tab.value("document.querySelectorAll('.timeline path').length") == 5
+
+    def ends() -> Any:
+        return tab.value(
+            "[...document.querySelectorAll('.timeline .tick')].map(e => e.textContent)"
+        )
+
+    whole = ends()
+    tab.value("document.querySelector('.timeline').focus()")
+    press(tab, "+")
+    assert ends() != whole
+    press(tab, "0")
+    assert ends() == whole
+    tab.value("document.querySelectorAll('.chapters button')[2].click()")
+    assert ends() != whole
+    shows(tab, "throttled above request", ".readout")
+    tab.picture(tmp_path / "story.png")
+    assert tab.complaints() == []
+
+
+def test_who_is_throttled_stands_out(tab: Tab, records: Server) -> None:
+    open_page(tab, records)
+    shows(tab, "1 throttled")
+    eventually("a row is marked", lambda: tab.value("!!document.querySelector('.row.throttled')"))
+
+
+def test_the_audit_and_the_status_are_inside(tab: Tab, server: Server) -> None:
+    open_page(tab, server, "#/audit")
+    shows(tab, "Memory audit")
+    shows(tab, "QoS classes")
+    tab.value("location.hash = '#/status'")
+    shows(tab, "agent: no agent")
+    assert tab.complaints() == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("view", ["", "#/status", "#/audit"])
+def test_no_rule_of_accessibility_is_broken(
+    tab: Tab, server: Server, view: str, dark: bool
+) -> None:
+    source = axe_source()
+    open_page(tab, server, view, dark=dark)
+    shows(tab, {"": "shop/web-0024", "#/status": "Last hour", "#/audit": "QoS classes"}[view])
+    if not view:
+        tab.value("document.querySelector('.rows .row').click()")
+        shows(tab, "as planned", ".detail")
+    assert violations(tab, source) == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_nor_by_a_story(tab: Tab, records: Server, dark: bool) -> None:
+    source = axe_source()
+    open_page(tab, records, "#/story/shop%2Fapi-1", width=390, dark=dark)
+    shows(tab, "killed by the kernel")
+    assert violations(tab, source) == []
+
+
+def test_an_agent_that_restarts_is_seen_again(tab: Tab, server: Server, node: BusyNode) -> None:
+    open_page(tab, server)
+    for _ in range(2):
+        with agent_answering(node.socket, state_of()):
+            shows(tab, "agent: enforce, converged")
+        eventually("it is gone", lambda: "agent:" not in tab.value("document.body.innerText"))
+
+
+def test_the_page_connects_again_when_the_server_answers(
+    tab: Tab, server: Server, node: BusyNode
+) -> None:
+    open_page(tab, server)
+    tab.ask(
+        "Network.emulateNetworkConditions",
+        offline=True,
+        latency=0,
+        downloadThroughput=-1,
+        uploadThroughput=-1,
+    )
+    shows(tab, "Not connected", "#connection")
+    tab.ask(
+        "Network.emulateNetworkConditions",
+        offline=False,
+        latency=0,
+        downloadThroughput=-1,
+        uploadThroughput=-1,
+    )
+    shows(tab, "Connected", "#connection")
+    eventually("all is well", lambda: tab.value("connection.textContent") == "Connected")
+
+
+SCROLL = """
+new Promise((done) => {
+  const list = document.querySelector('.rows');
+  const times = [];
+  let last = null, step = 37;
+  function frame(now) {
+    if (last !== null) times.push(now - last);
+    last = now;
+    if (list.scrollTop + step < 0 || list.scrollTop + step > list.scrollHeight - list.clientHeight)
+      step = -step;
+    list.scrollTop += step;
+    if (times.length < 150) requestAnimationFrame(frame);
+    else done(times.sort((a, b) => a - b)[Math.floor(times.length * 0.95)]);
+  }
+  requestAnimationFrame(frame);
+})
+"""
+
+
+def p95_frame(tab: Tab) -> float:
+    """Milliseconds of a frame while the list scrolls."""
+    result = tab.ask("Runtime.evaluate", expression=SCROLL, returnByValue=True, awaitPromise=True)
+    return float(result["result"]["value"])
+
+
+def test_five_thousand_containers_scroll_like_fifty(tab: Tab, tmp_path: Path) -> None:
+    best: dict[int, float] = {}
+    with memory_folder() as folder:
+        for pods in (25, 2500):
+            here = folder / str(pods)
+            here.mkdir()
+            node = BusyNode(here, pods)
+            web = tmp_path / str(pods)
+            web.mkdir()
+            with serving(web, *node.options) as found:
+                open_page(tab, found)
+                shows(tab, f"{2 * pods} containers")
+                shows(tab, "shop/web-", ".rows .row")
+                best[pods] = min(p95_frame(tab) for _ in range(3))
+    assert best[2500] <= 2 * best[25], best
+
+
+def test_one_node_does_not_offer_a_cluster(tab: Tab, server: Server) -> None:
+    open_page(tab, server)
+    shows(tab, "Audit", "nav")
+    assert "Cluster" not in tab.value("document.querySelector('nav').innerText")

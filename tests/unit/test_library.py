@@ -1,0 +1,204 @@
+"""The library as a Python program uses it: four functions, typed results, errors at the door."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.commands import ROOT
+
+import memqos
+from memqos.errors import InputError, MemqosError
+
+ONE = ROOT / "examples" / "one.yaml"
+POD = {
+    "kind": "Pod",
+    "metadata": {"name": "web", "uid": "0b7e3a52-1111-4222-8333-944444444444"},
+    "spec": {
+        "containers": [
+            {
+                "name": "app",
+                "image": "i",
+                "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+            }
+        ]
+    },
+}
+
+
+def one() -> memqos.LoadedPod:
+    (pod,) = memqos.load(ONE)
+    return pod
+
+
+def test_pods_are_loaded_with_their_positions() -> None:
+    pod = one()
+    assert (pod.kind, pod.name, pod.namespace, pod.line) == ("Pod", "web", None, 2)
+    assert str(pod) == f"pod/web ({ONE}:2)"
+
+
+def test_workloads_are_loaded_as_pods() -> None:
+    kinds = {pod.kind for pod in memqos.load(str(ROOT / "examples" / "shop.yaml"))}
+    assert {"Deployment", "StatefulSet"} <= kinds
+
+
+def test_a_text_is_loaded_as_a_manifest() -> None:
+    (pod,) = memqos.load(ONE.read_text())
+    assert (pod.name, pod.file) == ("web", "<text>")
+
+
+def test_values_are_in_bytes_and_have_their_reason() -> None:
+    explained = memqos.explain(one(), release="1.37", capacity="16Gi", factor=0.9)
+    setting = explained.setting("memory.high", "app")
+    assert setting.value == 993_210_368
+    assert setting.because.rule == "high/above-request"
+    assert explained.qos_class == "Burstable"
+    assert explained.setting("memory.max").value == 1 << 30
+
+
+def test_an_explanation_prints_as_the_command_does() -> None:
+    explained = memqos.explain(one(), capacity="16Gi")
+    command = [sys.executable, "-m", "memqos", "explain", str(ONE), "--capacity", "16Gi"]
+    plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=plain)
+    assert f"{explained}\n" == done.stdout
+
+
+def test_both_states_are_there_where_nothing_says_whether_it_is_on() -> None:
+    explained = memqos.explain(one(), release="1.36", capacity="16Gi", factor=0.9)
+    assert explained.enablement.state == "as if on"
+    assert explained.gate_off is not None
+    assert explained.gate_off.setting("memory.high", "app").value is None
+    stated = memqos.explain(one(), release="1.36", gates={"MemoryQoS": False}, capacity="16Gi")
+    assert (stated.enablement.state, stated.gate_off) == ("off", None)
+
+
+def test_an_invalid_pod_has_errors_and_no_values() -> None:
+    container = {"name": "app", "image": "i", "resources": {"requests": {"memory": "-1"}}}
+    explained = memqos.explain({"spec": {"containers": [container]}})
+    assert explained.qos_class is None
+    assert explained.errors[0].field == "spec.containers[0].resources.requests[memory]"
+
+
+def test_a_node_is_planned() -> None:
+    planned = memqos.plan(
+        [POD], capacity="16Gi", release="1.38", policy="TieredReservation", factor=0.9
+    )
+    assert planned.enablement.is_on
+    values = {
+        cgroup.container: cgroup.settings["memory.low"].value
+        for cgroup in planned.cgroups.values()
+        if cgroup.level == "pod"
+    }
+    assert values == {None: 1 << 30}
+    assert "memory.low 1Gi" in str(planned)
+
+
+def test_a_cluster_is_audited() -> None:
+    report = memqos.audit([*memqos.load(ROOT / "examples" / "shop.yaml")], rules=["pod"])
+    assert {finding.rule for finding in report.findings} == {"pod/no-request", "pod/no-limit"}
+    assert "shop/report: containers request no memory" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: memqos.explain(POD, policy="Tiered"),  # type: ignore[arg-type]
+            "policy: 'Tiered' is not a policy – one of None, TieredReservation, HardReservation",
+        ),
+        (
+            lambda: memqos.explain({"kind": "Deployment"}),
+            "pod: this is a Deployment, not a Pod – memqos.load() returns the pods of workloads",
+        ),
+        (
+            lambda: memqos.explain(POD, release=1.36),  # type: ignore[arg-type]
+            'release: 1.36 is a number – quote it: release="1.36"',
+        ),
+        (
+            lambda: memqos.Settings("1.36", 0.9),  # type: ignore[arg-type]
+            "release: '1.36' is not a Release – write Release.of(\"1.36\"), or call "
+            'memqos.explain(pod, release="1.36")',
+        ),
+        (
+            lambda: memqos.explain(POD, capacity="16GB"),
+            "capacity: '16GB' is not a quantity – write 16G or 16Gi",
+        ),
+        (lambda: memqos.explain(POD, factor=2), "factor: 2 is not a factor above 0 and up to 1"),
+        (
+            lambda: memqos.explain(POD, gates={"MemoryQoS": "on"}),  # type: ignore[dict-item]
+            "gates: MemoryQoS is 'on' – write True or False",
+        ),
+        (
+            lambda: memqos.plan([POD]),
+            'capacity: the node\'s memory is unknown – give capacity="16Gi" or node',
+        ),
+        (
+            lambda: memqos.plan(POD, capacity="1Gi"),  # type: ignore[arg-type]
+            "pods: a dict is not a list of pods",
+        ),
+        (lambda: memqos.load("no-such.yaml"), "no-such.yaml: no such file or directory"),
+        (
+            lambda: memqos.explain(POD).setting("memory.high", "db"),
+            "there is no container 'db' – there is app",
+        ),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_its_name(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        call()
+    assert str(raised.value).startswith(message)
+
+
+def test_an_unknown_gate_is_answered_with_the_right_one() -> None:
+    with pytest.raises(MemqosError, match="did you mean MemoryQoS"):
+        memqos.explain(POD, gates={"MemoryQos": True})
+
+
+def test_packages_stay_importable_beside_the_functions() -> None:
+    program = "import memqos.plan.tree, memqos.audit; import memqos; print(callable(memqos.plan))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert memqos.__version__ == "0.1.0"
+
+
+def test_the_snippet_of_the_readme_is_typed(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    snippet = text.partition("```python\n")[2].partition("```")[0]
+    assert "memqos.explain(" in snippet
+    (tmp_path / "snippet.py").write_text(snippet)
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "snippet.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"MYPYPATH": str(ROOT / "src"), "MYPY_CACHE_DIR": str(ROOT / ".mypy_cache")},
+    )
+    assert checked.returncode == 0, checked.stdout
+    ran = subprocess.run([sys.executable, str(tmp_path / "snippet.py")], cwd=ROOT, check=False)
+    assert ran.returncode == 0
+
+
+PAGE = (ROOT / "docs" / "library.md").read_text()
+SNIPPETS = [part.partition("```")[0] for part in PAGE.split("```python\n")[1:]]
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_a_snippet_of_the_page_prints_what_its_comments_say(snippet: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", snippet], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [line.partition("  # ")[2] for line in snippet.splitlines() if "print(" in line]
+    for comment in printed:
+        if comment and not comment.startswith("the table"):
+            assert comment in done.stdout

@@ -1,0 +1,55 @@
+"""`memqos status`: one screen about a node, its exit code, and data for scripts."""
+
+from pathlib import Path
+
+from tests.commands import memqos
+from tests.fakes.busy_node import BusyNode, agent_answering, state_of
+
+FAST = ("--seconds", "0.1")
+
+
+def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
+    node = BusyNode(tmp_path, 2)
+    done = memqos("status", *FAST, *node.options)
+    assert done.code == 0
+    assert "on           no agent of memqos answers on this node" in done.out
+    assert "throttled    nobody" in done.out
+    assert "wrong        nothing" in done.out
+
+
+def test_with_an_agent_that_has_converged(tmp_path: Path) -> None:
+    node = BusyNode(tmp_path, 2)
+    with agent_answering(node.socket, state_of()):
+        done = memqos("status", *FAST, "--agent", node.socket, *node.options)
+    assert done.code == 0
+    assert "on           an agent keeps the planned values in place" in done.out
+    assert "converged    yes, since " in done.out
+    assert "(1 min 30 s)" in done.out
+
+
+def test_what_is_wrong_is_named_and_is_the_exit_code(tmp_path: Path) -> None:
+    node = BusyNode(tmp_path, 2)
+    state = state_of(converged=False, failing="the disk is full")
+    with agent_answering(node.socket, state):
+        done = memqos("status", *FAST, "--agent", node.socket, *node.options)
+    assert done.code == 2
+    assert "wrong        the agent's last pass failed: the disk is full" in done.out
+    assert "converged    no" in done.out
+
+
+def test_what_was_done_in_the_last_hour_is_in_the_records() -> None:
+    place = ("--play", "examples/records", "--from", "2026-03-02T10:30:00Z")
+    done = memqos("status", *FAST, *place)
+    assert done.code == 0
+    assert "last hour    10:25:00 shop/api-1 api: resized in place" in done.out
+
+
+def test_data_for_scripts(tmp_path: Path) -> None:
+    node = BusyNode(tmp_path, 2)
+    with agent_answering(node.socket, state_of()):
+        options = ("--agent", node.socket, *node.options)
+        data = memqos("status", *FAST, "-o", "json", *options).data
+    assert data["mode"] == "enforce"
+    assert data["converged"] is True
+    assert data["containers"] == 4
+    assert data["problems"] == []

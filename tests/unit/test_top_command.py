@@ -1,0 +1,247 @@
+"""`memqos top`: printed once, and its screen at 80 × 24, by urwid's own loop and in tmux."""
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.commands import ROOT, memqos
+from tests.eventually import eventually
+from tests.fakes.busy_node import MI, BusyNode, agent_answering, container_path, state_of
+
+from memqos.converge.node_plan import PlanOptions
+from memqos.converge.node_sources import PlaybackNode, SnapshotNode
+from memqos.converge.refresher import Refresher
+from memqos.host.record_files import read_recordings
+
+SNAPSHOT = "tests/nodes/k138-none.json"
+SIZE = (80, 24)
+
+
+def test_once_prints_a_table() -> None:
+    done = memqos("top", "--once", "--snapshot", SNAPSHOT, "--limit", "2")
+    assert done.code == 0
+    head, facts, empty, titles, first, _ = done.out.splitlines()
+    assert head == f"{SNAPSHOT} · 2026-11-18 02:27:18 UTC · MemoryQoS is on"
+    assert facts == "21 containers · 0 throttled · 3.313Gi of 3.835Gi available"
+    assert empty == ""
+    assert titles.split()[:3] == ["CONTAINER", "QOS", "USAGE"]
+    assert first.split()[:4] == ["…/g-plain-guest", "a", "gua", "17.37Mi"]
+    assert max(map(len, done.out.splitlines())) <= 120
+
+
+def test_once_has_every_number_with_its_derivation_as_data() -> None:
+    data = memqos("top", "--once", "-o", "json", "--snapshot", SNAPSHOT, "--sort", "oom").data
+    first = data["containers"][0]
+    assert first["oomRank"] == 1
+    planned = first["planned"]
+    assert {"memory.min", "memory.low", "memory.high", "memory.max", "oom_score_adj"} <= set(
+        planned
+    )
+    assert planned["memory.high"]["steps"]
+    assert planned["memory.high"]["source"]
+
+
+def test_once_of_a_live_tree_has_rates(tmp_path: Path) -> None:
+    node = BusyNode(tmp_path, 2)
+    done = memqos("top", "--once", "-o", "json", "--interval", "0.2", *node.options)
+    assert done.code == 0
+    rows = done.data["containers"]
+    assert len(rows) == 4
+    assert rows[0]["highEvents"] == 0
+    assert rows[0]["pod"] == "shop/web-0001"
+
+
+def test_hostile_names_are_printed_and_not_obeyed(tmp_path: Path) -> None:
+    node = BusyNode(tmp_path, 1, names=["\033[31m<b>evil\u202e"])
+    done = memqos("top", "--once", "--interval", "0.2", *node.options)
+    assert "\033" not in done.out
+    assert "\u202e" not in done.out
+    assert r"\u001b" in done.out
+
+
+def test_without_a_terminal_it_asks_for_once() -> None:
+    done = memqos("top", "--snapshot", SNAPSHOT)
+    assert done.code == 64
+    assert "--once" in done.err
+
+
+def test_without_urwid_it_says_how_to_install_it() -> None:
+    code = (
+        "import sys; sys.modules['urwid'] = None\n"
+        "sys.stdin.isatty = sys.stdout.isatty = lambda: True\n"
+        f"sys.argv = ['memqos', 'top', '--snapshot', {SNAPSHOT!r}]\n"
+        "from memqos.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 1
+    assert "pip install 'memqos[top]'" in done.stderr
+
+
+class Screen:
+    """The screen, driven by urwid's own loop: keys go in, a canvas comes out."""
+
+    def __init__(self, refresher: Refresher) -> None:
+        import urwid
+
+        from memqos.cli.top_screen import TopScreen
+
+        self.refresher = refresher
+        self._widget = TopScreen(refresher)
+        screen = urwid.display.raw.Screen()
+        screen.get_cols_rows = lambda: SIZE  # type: ignore[method-assign]
+        self._loop = urwid.MainLoop(self._widget, screen=screen)
+        self._loop.screen_size = SIZE
+
+    def press(self, *keys: str) -> None:
+        self._loop.process_input(list(keys))
+
+    def read(self) -> None:
+        self.refresher._read()
+
+    def draw(self) -> None:
+        """As a loop does before it takes a key: what is on the screen decides what a key does."""
+        self._widget.render(SIZE)
+
+    @property
+    def lines(self) -> list[str]:
+        canvas = self._widget.render(SIZE)
+        return [line.decode().rstrip() for line in canvas.text]
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    pytest.importorskip("urwid")
+    monkeypatch.chdir(ROOT)
+    return Screen(Refresher(SnapshotNode(SNAPSHOT, PlanOptions()), 1))
+
+
+def whole_screen(name: str) -> list[str]:
+    """A screen of 80 × 24, as it was looked at."""
+    lines = (ROOT / f"tests/screens/{name}.txt").read_text().split("\n")
+    assert len(lines) == SIZE[1] + 1
+    return lines[:-1]
+
+
+def test_the_first_screen(screen: Screen) -> None:
+    assert screen.lines == whole_screen("top")
+    assert max(map(len, screen.lines)) <= SIZE[0]
+
+
+def test_a_row_in_full_shows_the_derivation_of_every_value(screen: Screen) -> None:
+    screen.draw()
+    screen.press("down", "enter")
+    assert screen.lines == whole_screen("top-detail")
+    screen.press(*["tab"] * 20)
+    assert any("nothing is recorded of it" in line for line in screen.lines)
+    screen.press("esc", "up")
+    assert screen.lines == whole_screen("top")
+
+
+def test_the_tree_and_the_help(screen: Screen) -> None:
+    screen.draw()
+    screen.press("t")
+    assert screen.lines == whole_screen("top-tree")
+    screen.press("?")
+    assert screen.lines == whole_screen("top-help")
+
+
+def test_keys_order_and_filter(screen: Screen) -> None:
+    screen.draw()
+    screen.press("/", *"sidecar", "enter")
+    assert screen.lines[23] == "order: usage · 4 lines · filter: sidecar · ? help · q quit"
+    screen.press("/", "esc", "s", "s")
+    assert screen.lines[23].startswith("order: name")
+    assert "b-limitonly-guest" in screen.lines[3]
+    screen.press("r")
+    assert screen.lines[23].startswith("order: name reversed")
+
+
+def test_the_cursor_stays_on_its_row_when_the_order_changes(screen: Screen) -> None:
+    screen.draw()
+    screen.press("down", "down", "enter")
+    shown = screen.lines[10]
+    screen.press("s", "s")
+    assert screen.lines[10] == shown == "default/b-nolimit-guest app · Burstable"
+
+
+def test_q_ends_it(screen: Screen) -> None:
+    import urwid
+
+    with pytest.raises(urwid.ExitMainLoop):
+        screen.press("q")
+
+
+def test_playback_by_keys() -> None:
+    pytest.importorskip("urwid")
+    recordings = list(read_recordings(str(ROOT / "examples/records")))
+    screen = Screen(Refresher(PlaybackNode(recordings, "records", clock=lambda: 0.0), 1))
+    assert screen.lines[0] == "records · 2026-03-02 10:00:00 UTC · 1 × · 0% · recorded"
+    screen.press(*["shift right"] * 12, "right", "right", "right", "+", " ")
+    screen.read()
+    assert screen.lines[0] == "records · 2026-03-02 10:12:30 UTC · paused · 28% · recorded"
+    assert "1 throttled" in screen.lines[1]
+    screen.press("enter", *["tab"] * 20)
+    assert any("what would have prevented it" in line for line in screen.lines)
+
+
+@pytest.fixture
+def tmux(tmp_path: Path) -> Iterator[list[str]]:
+    program = shutil.which("tmux")
+    if program is None:
+        pytest.skip("needs tmux")
+    pytest.importorskip("urwid")
+    command = [program, "-S", str(tmp_path / "tmux.sock"), "-f", "/dev/null"]
+    yield command
+    subprocess.run([*command, "kill-server"], check=False, capture_output=True)
+
+
+def test_a_person_at_a_terminal(tmux: list[str], tmp_path: Path) -> None:
+    node = BusyNode(tmp_path, 20)
+    (tmp_path / "top.sh").write_text(
+        f"cd {ROOT} && exec {sys.executable} -m memqos top --agent {node.socket} "
+        f"--interval 0.3 {' '.join(node.options)}\n"
+    )
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run([*tmux, *arguments], check=True, capture_output=True, text=True)
+        return done.stdout
+
+    def screen() -> list[str]:
+        return run("capture-pane", "-p").splitlines()
+
+    with agent_answering(node.socket, state_of()):
+        run("new-session", "-d", "-x", "80", "-y", "24", f"LC_ALL=C.UTF-8 sh {tmp_path}/top.sh")
+        eventually("rows are shown", lambda: any("web-0019 c0" in line for line in screen()))
+        shown = screen()
+        assert len(shown) == 24
+        assert "agent: enforce, converged" in shown[0]
+        assert shown[2].split()[:3] == ["CONTAINER", "QOS", "USAGE"]
+        node.write(container_path(0), "memory.current", 200 * MI)
+        eventually("a change is seen", lambda: "web-0000 c0" in screen()[3])
+        run("send-keys", "Enter")
+        eventually("the detail", lambda: any("low/tiered" in line for line in screen()))
+        run("send-keys", "Escape")
+        time.sleep(0.2)
+        run("send-keys", "?")
+        eventually("the help", lambda: screen()[0] == "memqos top: keys")
+        run("send-keys", "x")
+        run("send-keys", "/")
+        run("send-keys", "0007", "Enter")
+        eventually("the filter", lambda: "2 lines · filter: 0007" in screen()[23])
+        run("send-keys", "q")
+    eventually(
+        "it has ended",
+        lambda: subprocess.run([*tmux, "ls"], check=False, capture_output=True).returncode != 0,
+    )
+
+
+def test_the_agents_image_has_no_library_for_screens() -> None:
+    """It is built from requirements.txt."""
+    assert "urwid" not in (ROOT / "requirements.txt").read_text()
+    assert "urwid==" in (ROOT / "requirements-top.txt").read_text()
