@@ -99,7 +99,7 @@ class TestAFileAlone:
         start = lines.index("why pod/web, with MemoryQoS off")
         assert lines[start + 1 : start + 6] == [
             "  pod",
-            "    memory.min       not written",
+            "    memory.min, memory.low, memory.high  not written",
             "      MemoryQoS is off, so the kubelet writes nothing here",
             "      rule gate-off (kubelet 1.22–1.38)",
             "      KEP-2570 says that memory.min and memory.high are reset when the gate is turned "

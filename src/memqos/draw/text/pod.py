@@ -299,20 +299,24 @@ def _container_title(name: str, role: Role) -> str:
 
 
 def _setting_reasons(title: str, settings: FileSettings) -> list[str]:
-    lines = [f"  {title}"]
+    """Each value with its reason; files that share both are named together."""
+    reasons: dict[tuple[str, ...], list[str]] = {}
     for file, setting in settings.items():
         if file.startswith("hugetlb.") and not setting.value:
             continue
         reason = setting.because
-        shown = _value_text(file, setting.value)
-        lines.append(f"    {file:<16} {shown}")
-        lines.append(f"      {reason.text}")
-        lines += [f"      {step}" for step in reason.steps]
+        lines = [_value_text(file, setting.value), reason.text, *reason.steps]
         if file == "cpu.shares":
-            lines.append(f"      as cpu.weight: {cpu_weight(settings)}")
-        lines.append(f"      rule {reason.rule} ({reason.source})")
+            lines.append(f"as cpu.weight: {cpu_weight(settings)}")
+        lines.append(f"rule {reason.rule} ({reason.source})")
         if reason.differs is not None:
-            lines.append(f"      {reason.differs}")
+            lines.append(reason.differs)
+        reasons.setdefault(tuple(lines), []).append(file)
+    lines = [f"  {title}"]
+    for (value, *why), files in reasons.items():
+        names = ", ".join(files) + (" " if len(files) > 1 else "")
+        lines.append(f"    {names:<16} {value}")
+        lines += [f"      {line}" for line in why]
     return lines
 
 
