@@ -37,6 +37,26 @@ def test_a_pod_without_pod_level_resources_fits_all_of_them() -> None:
     (pod,) = done.data["pods"]
     assert (pod["fitting"], pod["best"]) == (4, "win-1")
     assert [node["refused"] for node in pod["nodes"]] == [None] * 4
+    assert pod["notes"] == [
+        "it names no operating system, neither spec.os nor the nodeSelector kubernetes.io/os, so "
+        "Windows nodes count: win-1"
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec", [{"nodeSelector": {"kubernetes.io/os": "linux"}}, {"os": {"name": "linux"}}]
+)
+def test_a_pod_that_names_linux_fits_no_windows_node(spec: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "pod.json"
+    containers = [{"name": "c", "image": "i"}]
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    file.write_text(json.dumps({**manifest, "spec": {"containers": containers, **spec}}))
+    (pod,) = memqos("fit", str(file), "--nodes", MIXED, "-o", "json").data["pods"]
+    assert (pod["fitting"], pod["notes"]) == (3, [])
+    assert [node["node"] for node in pod["nodes"] if node["refused"]] == ["win-1"]
+    windows = "examples/node/windows.yaml"
+    (explained,) = memqos("explain", str(file), "--node", windows, "-o", "json").data["pods"]
+    assert any("refuses it" in note for note in explained["notes"])
 
 
 def test_an_api_server_that_drops_pod_level_resources_leaves_kubelets_nothing_to_refuse() -> None:
