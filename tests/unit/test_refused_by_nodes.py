@@ -118,6 +118,14 @@ def test_scripts_get_no_cgroup_values_of_a_windows_pod(arguments: list[str]) -> 
     assert [container["values"] for container in pod["containers"]] == [{}]
 
 
+def test_a_picture_says_that_the_kubelet_refuses_the_pod(tmp_path: Path) -> None:
+    node = (ROOT / "examples/node/node.yaml").read_text()
+    (tmp_path / "old.yaml").write_text(node.replace("v1.36.4", "v1.33.1"))
+    arguments = ("--node", str(tmp_path / "old.yaml"), "--release", "1.36", "-o", "svg")
+    done = memqos("explain", "examples/ide.yaml", *arguments)
+    assert f"note: the kubelet of this node, 1.33, refuses it: {GATE_OFF}" in done.out
+
+
 def test_there_is_no_picture_of_a_windows_pod() -> None:
     done = memqos("explain", "examples/windows.yaml", "-o", "svg")
     assert (done.out, done.err) == (
