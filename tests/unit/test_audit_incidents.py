@@ -96,7 +96,7 @@ class TestDeaths:
             "7 in one pod), batch/report-* (2 deaths)</p></header>"
         )
         assert headline in page
-        assert page.index("pod/oom-killed") < page.index("node/kernel") < page.index("pod/tmpfs")
+        assert page.index("pod/oom-killed") < page.index("pod/tmpfs") < page.index("node/kernel")
 
     def test_without_a_limit_the_node_ran_out(self) -> None:
         (finding,) = found(
@@ -245,6 +245,25 @@ class TestPreflight:
             ("node/runtime", "error", "containerd 1.5.9; 1.6 is the first that passes them on"),
             ("node/cgroup-v1", "warning", "Ubuntu 20.04.6 LTS"),
         ]
+
+    @pytest.mark.parametrize(
+        ("gate", "heading"),
+        [
+            ((), "would change with MemoryQoS on:"),
+            (("--gate", "MemoryQoS=false"), "would change with MemoryQoS on:"),
+            (("--gate", "MemoryQoS=true"), "wrong today:"),
+        ],
+    )
+    def test_an_old_kernel_is_wrong_only_where_memory_qos_is_on(
+        self, gate: tuple[str, ...], heading: str, tmp_path: Path
+    ) -> None:
+        old = node("old", kernelVersion="5.4.0", containerRuntimeVersion="containerd://1.5.9")
+        dump = tmp_path / "dump.json"
+        dump.write_bytes(msgspec.json.encode(old))
+        done = memqos("audit", str(dump), *gate)
+        under = done.out.split(heading)[1]
+        assert "node/kernel" in under
+        assert "node/runtime" in under
 
     def test_a_windows_node_is_judged_by_nothing_of_linux(self) -> None:
         windows = node(

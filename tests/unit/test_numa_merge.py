@@ -113,6 +113,24 @@ def test_a_refusal_names_what_stood_in_the_way(
     assert [line.resource for line in found.obstruction.lists] == blamed
 
 
+@pytest.mark.parametrize(
+    ("rows", "case"),
+    [
+        ([[10, 0, 12, 30], [12, 0, 10, 11], [40, 0, 11, 10]], "each row has a place for node 1"),
+        ([[10, 12, 30], [12, 10, 11], [40, 11, 10]], "rows have the nodes that there are"),
+    ],
+)
+def test_distances_are_those_of_the_nodes_that_are_left_after_one_was_removed(
+    rows: list[list[int]], case: str
+) -> None:
+    options = {"prefer-closest-numa-nodes": "true"}
+    left = configure_topology("best-effort", "container", options, [0, 2, 3], rows)
+    assert isinstance(left, TopologySettings), case
+    pairs = (hint(0, 2), hint(0, 3), hint(2, 3))
+    decision = decide_affinity(left, [HintProvider("p", {"memory": pairs})])
+    assert decision.hint == hint(2, 3), case
+
+
 def test_more_nodes_than_allowed_keep_the_kubelet_from_starting_unless_the_policy_is_none() -> None:
     refused = configure_topology("restricted", "pod", {}, range(34), None)
     assert isinstance(refused, InvalidTopology)

@@ -82,3 +82,26 @@ def test_a_machine_that_a_restart_changes_stays_changed() -> None:
         }
     )
     assert answer["steps"][2]["affinity"] == {"c": {"nodes": [0], "preferred": True}}
+
+
+def test_a_restart_without_one_of_the_nodes_is_refused_by_its_state() -> None:
+    gib = 1 << 30
+    rows = [[10, 12, 30], [12, 10, 11], [40, 11, 10]]
+    nodes = [
+        {"id": index, "memory": 4 * gib, "hugepages": {}, "distances": row}
+        for index, row in enumerate(rows)
+    ]
+    found = numa.replay_memory_manager(
+        {
+            "machine": {"numa": nodes},
+            "policy": "Static",
+            "topology": {
+                "policy": "best-effort",
+                "scope": "container",
+                "policy_options": {"prefer-closest-numa-nodes": True},
+            },
+            "reserved_memory": [{"numa_node": 0, "limits": {"memory": "1Gi"}}],
+            "steps": [{"op": "restart", "machine": {"numa": [nodes[0], nodes[2]]}}],
+        }
+    )
+    assert [step.get("error_kind") for step in found["steps"]] == ["machine_state_mismatch"]

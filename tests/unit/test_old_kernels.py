@@ -197,3 +197,14 @@ class TestDoctor:
         )
         calm = replace(self.stalled(4.0, 0, replace(self.OLD, kernel="6.1.0")), later=None)
         assert "throttling/now" not in self.rules(calm)
+
+
+def test_explain_warns_of_memory_high_on_a_node_with_an_old_kernel(tmp_path: Path) -> None:
+    node = (ROOT / "examples/node/node.yaml").read_text()
+    assert "kernelVersion" not in node
+    old = tmp_path / "node.yaml"
+    old.write_text(node.replace("nodeInfo: {", "nodeInfo: {kernelVersion: 5.4.0-150, "))
+    arguments = ("explain", "examples/one.yaml", "--node", str(old))
+    on = memqos(*arguments, "--gate", "MemoryQoS=true")
+    assert "note: kernel 5.4.0-150 is older than 5.9, and can hang a container" in on.out
+    assert "kernel" not in memqos(*arguments, "--gate", "MemoryQoS=false").out

@@ -37,6 +37,26 @@ def test_a_pod_without_pod_level_resources_fits_all_of_them() -> None:
     (pod,) = done.data["pods"]
     assert (pod["fitting"], pod["best"]) == (4, "win-1")
     assert [node["refused"] for node in pod["nodes"]] == [None] * 4
+    assert pod["notes"] == [
+        "it names no operating system, neither spec.os nor the nodeSelector kubernetes.io/os, so "
+        "Windows nodes count: win-1"
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec", [{"nodeSelector": {"kubernetes.io/os": "linux"}}, {"os": {"name": "linux"}}]
+)
+def test_a_pod_that_names_linux_fits_no_windows_node(spec: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "pod.json"
+    containers = [{"name": "c", "image": "i"}]
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    file.write_text(json.dumps({**manifest, "spec": {"containers": containers, **spec}}))
+    (pod,) = memqos("fit", str(file), "--nodes", MIXED, "-o", "json").data["pods"]
+    assert (pod["fitting"], pod["notes"]) == (3, [])
+    assert [node["node"] for node in pod["nodes"] if node["refused"]] == ["win-1"]
+    windows = "examples/node/windows.yaml"
+    (explained,) = memqos("explain", str(file), "--node", windows, "-o", "json").data["pods"]
+    assert any("refuses it" in note for note in explained["notes"])
 
 
 def test_an_api_server_that_drops_pod_level_resources_leaves_kubelets_nothing_to_refuse() -> None:
@@ -96,6 +116,14 @@ def test_scripts_get_no_cgroup_values_of_a_windows_pod(arguments: list[str]) -> 
     assert pod["os"] == "windows"
     assert pod["pod"] == {}
     assert [container["values"] for container in pod["containers"]] == [{}]
+
+
+def test_a_picture_says_that_the_kubelet_refuses_the_pod(tmp_path: Path) -> None:
+    node = (ROOT / "examples/node/node.yaml").read_text()
+    (tmp_path / "old.yaml").write_text(node.replace("v1.36.4", "v1.33.1"))
+    arguments = ("--node", str(tmp_path / "old.yaml"), "--release", "1.36", "-o", "svg")
+    done = memqos("explain", "examples/ide.yaml", *arguments)
+    assert f"note: the kubelet of this node, 1.33, refuses it: {GATE_OFF}" in done.out
 
 
 def test_there_is_no_picture_of_a_windows_pod() -> None:

@@ -240,3 +240,49 @@ def test_a_missing_file_is_reported() -> None:
 @pytest.mark.parametrize("arguments", [[], ["a"], ["a", "b", "c"], ["a", "b", "--factor", "2"]])
 def test_wrong_usage_exits_with_64(arguments: list[str]) -> None:
     assert memqos("resize", *arguments).code == 64
+
+
+SWAP = "examples/swap"
+SWAPPING = ("--node", f"{SWAP}/node.yaml", "--kubelet", f"{SWAP}/kubelet.yaml")
+NUMA = "tests/nodes/numa.json"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "headline"),
+    [
+        (
+            (f"{SWAP}/cache.yaml", f"{SWAP}/cache-larger.yaml", *SWAPPING),
+            "pod/cache  valid, but cannot be resized in place · stays Burstable",
+        ),
+        (
+            (NUMA, "examples/cluster/p0-larger.yaml", "--snapshot", NUMA),
+            "pod/p0-node1 in default  cannot be resized now, the kubelet retries it · "
+            "stays Burstable",
+        ),
+    ],
+)
+def test_the_first_line_is_the_verdict_of_the_kubelet_too(
+    arguments: tuple[str, ...], headline: str
+) -> None:
+    done = memqos("resize", *arguments)
+    assert (done.code, done.out.split("\n\n")[1].splitlines()[0]) == (2, headline)
+
+
+def test_what_the_api_server_refuses_for_its_node_cannot_be_resized_there(tmp_path: Path) -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "worker"},
+        "status": {
+            "capacity": {"cpu": "4", "memory": "1Gi"},
+            "allocatable": {"cpu": "4", "memory": "900Mi", "pods": "110"},
+            "nodeInfo": {"kubeletVersion": "v1.36.0"},
+        },
+    }
+    (tmp_path / "node.yaml").write_text(yaml.safe_dump(node))
+    larger = {**TWO, "requests": {"cpu": "250m", "memory": "2Gi"}}
+    done = resize(pod(ONE), pod(larger), tmp_path, "--node", str(tmp_path / "node.yaml"))
+    assert "pod/web  cannot be resized on its node · stays Burstable" in done.out
+    assert "the API server refuses it, NodeCapacity" in done.out
+    assert "the kubelet would answer Deferred" in done.out
+    assert "what helps: request at most what the node has for pods" in done.out

@@ -1,9 +1,12 @@
 """Swap and memory-backed volumes: what the kubelet gives a container, release by release."""
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.builders import GI, MI, Json, box, pod
+from tests.commands import memqos
 
 from memqos.kube.qos import qos_class
 from memqos.kube.shape import shape_of
@@ -13,6 +16,10 @@ from memqos.plan.setting import NEEDS_NODE, Setting
 from memqos.plan.volumes import memory_volumes
 from memqos.release import Release
 from memqos.settings.settings import Settings
+
+
+def named(name: str, request: str, limit: str) -> Json:
+    return {"name": name, "image": "i", **box(request, limit)}
 
 
 def plan(
@@ -127,3 +134,44 @@ class TestVolumes:
 
     def test_with_nothing_allocatable_yet_the_kernel_decides(self) -> None:
         assert self.size("512Mi", "64Mi", node=0) == (None, "half of RAM")
+
+    @pytest.mark.parametrize(
+        ("size_limit", "risk"),
+        [("64Mi", ": if small fills it, it is OOM-killed, after each restart too"), ("63Mi", "")],
+    )
+    def test_explain_names_whom_a_full_volume_kills_again(
+        self, size_limit: str, risk: str, tmp_path: Path
+    ) -> None:
+        boxes = [named("small", "1Mi", "64Mi"), named("large", "1Mi", "1Gi")]
+        volume = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size_limit}}
+        manifest = tmp_path / "pod.json"
+        spec = {"containers": boxes, "volumes": [volume]}
+        manifest.write_bytes(msgspec.json.encode({**_POD, "spec": spec}))
+        out = memqos("explain", str(manifest), "--capacity", "8Gi").out
+        text = f"volume shm is memory-backed, up to {size_limit} (sizeLimit)"
+        assert f"  {text}, and outlives its containers{risk}\n" in out
+
+
+_POD: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+
+
+def test_reasons_name_what_dra_claims_add(tmp_path: Path) -> None:
+    containers = [named("app", "1Gi", "2Gi")]
+    mapping = [{"name": "memory", "quantity": "512Mi"}]
+    claim = {"resourceClaimName": "a", "containers": ["app"], "mapping": mapping}
+    status = {"phase": "Running", "nodeAllocatableResourceClaimStatuses": [claim]}
+    manifest = tmp_path / "pod.json"
+    data = {**_POD, "spec": {"containers": containers}, "status": status}
+    manifest.write_bytes(msgspec.json.encode(data))
+    arguments = ("explain", str(manifest), "--release", "1.38", "--capacity", "8Gi", "--why")
+    gate = "DRANodeAllocatableResources"
+    out = memqos(*arguments, "--gate", f"{gate}=true").out
+    added = "512Mi of DRA claims on top (KEP-5517)"
+    assert (
+        f"requests.memory = 1536Mi: 1Gi, containers and sidecars together; {added}\n"
+        f"  limits.memory = 2560Mi: 2Gi, containers and sidecars together; {added}\n"
+    ) in out
+    share = "      of that 512Mi from its DRA claims (KEP-5517)\n"
+    assert f"      limit = 2560Mi\n{share}" in out
+    assert f"      request = 1536Mi, capacity = 8Gi\n{share}" in out
+    assert "DRA" not in memqos(*arguments).out

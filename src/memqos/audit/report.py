@@ -33,7 +33,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_about_today(finding: Finding, enablement: Enablement) -> bool:
     """Whether it is found as the cluster is, and not only once MemoryQoS is turned on."""
-    return enablement.state != "as if on" or finding.rule not in MEMORY_QOS_RULES
+    return enablement.state == "on" or finding.rule not in MEMORY_QOS_RULES
 
 
 def findings_by_time(report: AuditReport) -> list[tuple[str, tuple[Finding, ...]]]:

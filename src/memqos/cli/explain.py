@@ -209,6 +209,7 @@ def _explain_pod(
         *_drop_notes(written, semantics.shape, release),
         *_overflow_notes(written),
         *_size_notes(semantics.plan, planner.settings),
+        *_kernel_notes(semantics.plan, node),
         *_admission_notes(stored, node, release),
     ]
     if is_stored(pod):
@@ -291,6 +292,13 @@ def _size_notes(plan: PodPlan | None, settings: Settings) -> Iterator[str]:
             f"it requests {format_bytes(request)} of memory, more than the "
             f"{format_bytes(available)} allocatable on this node: it can never run there"
         )
+
+
+def _kernel_notes(plan: PodPlan | None, node: NodeSettings) -> Iterator[str]:
+    if plan is None or node.high_withheld is None:
+        return
+    if any(isinstance(each.settings["memory.high"].value, int) for each in plan.containers):
+        yield node.high_withheld
 
 
 def _print(rows: Iterable[_Row], resolved: Sequence[NodeSettings], *, why: bool) -> None:

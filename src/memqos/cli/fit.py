@@ -37,6 +37,7 @@ from memqos.cluster.fit_survey import FitSurvey, survey_fit
 from memqos.cluster.node_admission import NodeAdmission
 from memqos.draw.text.fit import FitReport, fit_text
 from memqos.errors import InputError
+from memqos.kube.node import OS_LABEL
 from memqos.kube.pod import Pod
 from memqos.kube.validation import validate
 from memqos.release import Release
@@ -160,7 +161,7 @@ def _fit_results(
             nodes=tuple(cluster) if listed else (),
             verdicts=tuple(judge_fit(demand, node, release) for node in cluster) if listed else (),
             refused=refused,
-            notes=tuple(_pod_notes(pod, kubelets)),
+            notes=tuple(_pod_notes(pod, kubelets, refused)),
         )
         for ((template, pod), demand), survey, refused in zip(
             demands, surveys, refusals, strict=True
@@ -168,16 +169,26 @@ def _fit_results(
     ]
 
 
-def _pod_notes(pod: Pod, kubelets: Kubelets) -> Iterator[str]:
+def _pod_notes(pod: Pod, kubelets: Kubelets, refused: Mapping[str, NodeAdmission]) -> Iterator[str]:
     if pod.spec.node_name:
         yield f"it is bound to {pod.spec.node_name} already"
     unaware = kubelets.without_pod_level(pod)
     if unaware:
-        more = f" and {len(unaware) - _MAX_NAMES:,} more" if len(unaware) > _MAX_NAMES else ""
         yield (
             "kubelets before 1.32 ignore spec.resources and use the resources of the containers "
-            f"only: {', '.join(unaware[:_MAX_NAMES])}{more}"
+            f"only: {_few(unaware)}"
         )
+    windows = [name for name in kubelets.windows_for_any_os(pod) if name not in refused]
+    if windows:
+        yield (
+            f"it names no operating system, neither spec.os nor the nodeSelector {OS_LABEL}, so "
+            f"Windows nodes count: {_few(windows)}"
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def _survey_admitting_nodes(

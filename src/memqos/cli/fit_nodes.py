@@ -21,10 +21,12 @@ from memqos.cluster.node_admission import (
     admitting_node,
     ignores_pod_level,
     kubelet_release,
+    names_os,
     refuse_on_node,
 )
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
+from memqos.kube.node import WINDOWS
 from memqos.kube.pod import Pod, ResourceList
 from memqos.kube.resources import Amounts
 from memqos.kube.shape import Shape, amounts_of, shape_of, with_shape
@@ -166,6 +168,14 @@ class Kubelets:
             for (version, _, _), names in self._alike.items()
             if ignores_pod_level(stored, kubelet_release(version, self._server))
             for name in names
+        ]
+
+    def windows_for_any_os(self, pod: Pod) -> list[str]:
+        """The Windows nodes of a cluster with other nodes too, for a pod that names no OS."""
+        if names_os(pod) or len({os for _, os, _ in self._alike}) == 1:
+            return []
+        return [
+            name for (_, os, _), names in self._alike.items() if os == WINDOWS for name in names
         ]
 
     def _stored(self, pod: Pod) -> Pod:

@@ -76,6 +76,11 @@ class _Refusal(NamedTuple):
         )
 
 
+_NODE_AFFINITY: Final = _Refusal(
+    "NodeAffinity", "node(s) didn't match Pod's node affinity/selector"
+)
+
+
 def admitting_node(node: Node) -> AdmittingNode:
     """A Node of the API server, as its kubelet's admission sees it."""
     features = node.status.features
@@ -124,7 +129,7 @@ def refuse_on_node(pod: Pod, node: AdmittingNode, release: Release) -> NodeAdmis
 
     That is another OS, a strict groups policy, and pod-level resources that it does not support.
     """
-    for check in (_check_os_label, _check_os_field, _check_groups_policy):
+    for check in (_check_os_label, _check_os_field, _check_groups_policy, _check_os_selector):
         refused = check(pod, node, release)
         if refused is not None:
             return refused
@@ -132,6 +137,12 @@ def refuse_on_node(pod: Pod, node: AdmittingNode, release: Release) -> NodeAdmis
     if unsupported is None:
         return None
     return NodeAdmission(reason="PodLevelResourcesNotSupported", message=unsupported)
+
+
+def names_os(pod: Pod) -> bool:
+    """Whether a pod says which operating system it needs."""
+    wanted = (pod.metadata.labels, pod.spec.node_selector)
+    return pod.spec.os is not None or any([OS_LABEL in (each or {}) for each in wanted])
 
 
 def ignores_pod_level(pod: Pod, kubelet: Release) -> bool:
@@ -179,6 +190,13 @@ def _check_os_field(pod: Pod, node: AdmittingNode, release: Release) -> NodeAdmi
     )
 
 
+def _check_os_selector(pod: Pod, node: AdmittingNode, release: Release) -> NodeAdmission | None:
+    """What a selector for another OS is refused with; other labels and fields are not judged."""
+    if (pod.spec.node_selector or {}).get(OS_LABEL, node.os) == node.os:
+        return None
+    return _NODE_AFFINITY.admission
+
+
 def _check_groups_policy(pod: Pod, node: AdmittingNode, release: Release) -> NodeAdmission | None:
     context = pod.spec.security_context
     if (
@@ -210,7 +228,7 @@ def _predicate_refusals(
     if not _matches_labels_at_hand(pod, node) and not (
         only_selector and matches_node(pod, node.name, node.labels)
     ):
-        yield _Refusal("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+        yield _NODE_AFFINITY
     yield from elsewhere
 
 

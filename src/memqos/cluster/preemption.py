@@ -38,8 +38,13 @@ class _Candidate(NamedTuple):
 
     def gap(self, needs: Needs) -> float:
         """How far the pod alone is from what is missing: 0 where it gives all of it."""
-        gaps = [(need - self.request(resource)) / need for resource, need in needs.items()]
-        return sum([gap**2 for gap in gaps if gap > 0])
+        # Added one by one, as in Go: sum() compensates rounding errors from Python 3.12 on, and
+        # a tie is decided by something else.
+        distance = 0.0
+        for resource, need in needs.items():
+            missing = max(need - self.request(resource), 0) / need
+            distance += missing * missing
+        return distance
 
     @property
     def size(self) -> tuple[int, int]:

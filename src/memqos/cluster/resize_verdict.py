@@ -70,8 +70,24 @@ _HELP: Final[Mapping[ResizeObstacle, str]] = {
 }
 
 
-def resize_help(verdict: ResizeVerdict) -> str | None:
+class ResizeAdmission(msgspec.Struct, frozen=True):
+    """The answer of the API server's plugin PodResizeValidator."""
+
+    cause: str | None = None
+    message: str | None = None
+
+    @property
+    def allowed(self) -> bool:
+        return self.cause is None
+
+
+def resize_help(verdict: ResizeVerdict, admission: ResizeAdmission | None = None) -> str | None:
     """What would let the resize through; None where nothing is in its way."""
+    if admission is not None and admission.cause == "NodeCapacity":
+        return (
+            "request at most what the node has for pods, or delete the pod so that it is "
+            "scheduled on a larger node"
+        )
     if verdict.obstacle is not None:
         return _HELP[verdict.obstacle]
     if verdict.verdict != "Deferred":
@@ -84,17 +100,6 @@ def resize_help(verdict: ResizeVerdict) -> str | None:
         "it is retried when a pod of the node ends or shrinks: free resources, or delete the pod "
         "so that it is scheduled elsewhere"
     )
-
-
-class ResizeAdmission(msgspec.Struct, frozen=True):
-    """The answer of the API server's plugin PodResizeValidator."""
-
-    cause: str | None = None
-    message: str | None = None
-
-    @property
-    def allowed(self) -> bool:
-        return self.cause is None
 
 
 class _Resize(msgspec.Struct, frozen=True, kw_only=True):

@@ -348,9 +348,18 @@ AUDIT_RULES: Final[tuple[RuleInfo, ...]] = (
 )
 
 MEMORY_QOS_RULES: Final = frozenset(
-    rule.id for rule in (POD_THROTTLED, NODE_HARD_PROTECTION, NODE_LOST_LOW, NODE_UNASKED)
+    rule.id
+    for rule in (
+        POD_THROTTLED,
+        NODE_HARD_PROTECTION,
+        NODE_LOST_LOW,
+        NODE_UNASKED,
+        NODE_KERNEL,
+        NODE_RUNTIME,
+        NODE_CGROUP_V1,
+    )
 )
-"""Rules of an audit that find something only where the gate MemoryQoS is on."""
+"""Rules of an audit about what harms only where the gate MemoryQoS is on."""
 
 MACHINE_CGROUP_V2: Final = RuleInfo(
     "machine/cgroup-v2",

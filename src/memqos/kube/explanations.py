@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests, has_pod_level
 from memqos.kube.qos import CLASSES, compute_qos_class
-from memqos.kube.resources import CPU, MEMORY, Amounts, is_overcommitable, legible
+from memqos.kube.resources import CPU, MEMORY, Amounts, is_hugepages, is_overcommitable, legible
 from memqos.kube.shape import Part, Shape
 from memqos.release import Release
 
@@ -109,6 +109,9 @@ def why_total(shape: Shape, total: Amounts, resource: str, side: str, release: R
             else f"{legible(resource, peak)}, the peak of an init container and the sidecars before"
             f" it, more than {together} later"
         )
+        claimed = shape.claimed.get(resource)
+        if claimed and (side == "requests" or peak or is_hugepages(resource)):
+            text += f"; {legible(resource, claimed)} of DRA claims on top (KEP-5517)"
     overhead = shape.overhead.get(resource)
     if overhead and total.get(resource):
         text += f"; overhead {legible(resource, overhead)} on top"

@@ -29,6 +29,8 @@ class Score(msgspec.Struct, frozen=True, gc=False):
     share: int = 0
     smallest_regular: int | None = None
     """The smallest request of a regular container, where a sidecar is scored no worse than it."""
+    claimed: int = 0
+    """What of the request is a share of DRA claims."""
 
 
 def oom_scores(
@@ -82,8 +84,9 @@ def _burstable(part: Part, share: int, smallest: int | None, capacity: int | Non
     request = _request(part)
     floor = smallest if part.role == "sidecar" else None
     if not capacity:
-        return Score(None, request, share, floor)
-    return Score(burstable_value(request, share, floor, capacity), request, share, floor)
+        return Score(None, request, share, floor, part.claimed_memory)
+    value = burstable_value(request, share, floor, capacity)
+    return Score(value, request, share, floor, part.claimed_memory)
 
 
 def _request(part: Part) -> int:

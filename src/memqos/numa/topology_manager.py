@@ -316,6 +316,13 @@ def _by_node(
 ) -> NodeDistances | None:
     if distances is None:
         return None
+    # A kubelet looks distances up by the other node's number (topologymanager/numa_info.go). Where
+    # numbers are missing, as after a node was removed, a row may still have all places; a row
+    # without them, which makes the kubelet crash, has one for each node that there is.
     return {
-        node: dict(zip(nodes, row, strict=True)) for node, row in zip(nodes, distances, strict=True)
+        node: {
+            other: row[other if len(row) > max(nodes) else index]
+            for index, other in enumerate(nodes)
+        }
+        for node, row in zip(nodes, distances, strict=True)
     }

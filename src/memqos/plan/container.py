@@ -26,11 +26,18 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
     settings: FileSettings
 
 
+def _claims_text(claimed: int) -> str:
+    return f"of that {format_exact_bytes(claimed)} from its DRA claims (KEP-5517)"
+
+
 LIMIT: Final = Rule(
     "max/limit",
     "OOM-killed above its limit",
     "kubelet",
-    lambda limit: (f"limit = {format_exact_bytes(limit)}",),
+    lambda limit, claimed=0: (
+        f"limit = {format_exact_bytes(limit)}",
+        *([_claims_text(claimed)] if claimed else []),
+    ),
 )
 POD_LIMIT: Final = Rule(
     "max/pod-limit",
@@ -62,6 +69,8 @@ def _score_steps(score: Score, capacity: int) -> tuple[str, ...]:
     steps = [
         f"request = {format_exact_bytes(score.request)}, capacity = {format_exact_bytes(capacity)}"
     ]
+    if score.claimed:
+        steps.append(_claims_text(score.claimed))
     counted = score.request
     if score.smallest_regular is not None and score.smallest_regular > counted:
         counted = score.smallest_regular
@@ -153,12 +162,12 @@ def memory_of_container(
         high = rules.high(resources, settings)
     else:
         minimum, low, high = memory.OFF, memory.OFF, rules.high_off
-    return minimum, low, high, _maximum(bound, pod_limits)
+    return minimum, low, high, _maximum(bound, pod_limits, bound - limit)
 
 
-def _maximum(limit: int, pod_limits: Amounts) -> Setting:
+def _maximum(limit: int, pod_limits: Amounts, claimed: int) -> Setting:
     if limit:
-        return Setting(limit, LIMIT, (limit,))
+        return Setting(limit, LIMIT, (limit, claimed) if claimed else (limit,))
     inherited = memory_in(pod_limits)
     if inherited:
         return Setting(inherited, POD_LIMIT, (inherited,))

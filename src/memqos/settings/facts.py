@@ -135,6 +135,7 @@ def facts_of_node(node: Node) -> NodeFacts:
         version=None if info is None else info.kubelet_version,
         version_source="the Node's kubelet",
         os=node_os(node),
+        kernel=None if info is None else info.kernel_version,
         capacity=capacity_of(node),
         published=published_memory(node),
         swap=swap_of(node),

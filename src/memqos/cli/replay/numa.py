@@ -43,9 +43,12 @@ _Actual = dict[str, Any]
 
 def replay_topology_merge(case: ReplayCase) -> _Actual:
     """Hints of several providers, merged by a policy."""
-    options = {name: str(value).lower() for name, value in case["policy_options"].items()}
     topology = configure_topology(
-        case["policy"], "container", options, case["numa_nodes"], case["numa_distances"]
+        case["policy"],
+        "container",
+        _option_texts(case["policy_options"]),
+        case["numa_nodes"],
+        case["numa_distances"],
     )
     assert isinstance(topology, TopologySettings)
     answers = case["hints"].items()
@@ -151,7 +154,7 @@ def _settings(case: ReplayCase) -> ManagerSettings:
     configured = configure_topology(
         topology["policy"],
         topology["scope"],
-        topology.get("policy_options") or {},
+        _option_texts(topology.get("policy_options") or {}),
         ids,
         distances or None,
     )
@@ -164,6 +167,10 @@ def _settings(case: ReplayCase) -> ManagerSettings:
         reserved=system_reserved(ids, reservations, reservation_totals(reservations)),
         as_kubelet=True,
     )
+
+
+def _option_texts(options: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value).lower() for name, value in options.items()}
 
 
 def _step(

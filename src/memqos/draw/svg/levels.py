@@ -60,6 +60,7 @@ class LevelsChart(msgspec.Struct, frozen=True):
     subtitle: str
     bars: tuple[LevelBar, ...]
     scale: int | None
+    notes: tuple[str, ...] = ()
 
 
 SPEC_NAMES: Final = ("request", "limit")
@@ -109,6 +110,9 @@ def _chart(chart: LevelsChart, top: float, *, key: bool) -> tuple[Markup, float]
     if chart.subtitle:
         y += _LINE + 4
         parts.append(_text_within(LEVELS_MARGIN, y, "dim", chart.subtitle, SMALL_FONT, width))
+    for note in chart.notes:
+        y += _LINE
+        parts.append(_text_within(LEVELS_MARGIN, y, "ink", f"note: {note}", SMALL_FONT, width))
     if key:
         drawn, y = _legend(y + _LINE)
         parts.append(drawn)

@@ -27,6 +27,7 @@ def pod_levels_chart(
         settings_line(settings, enablement),
         tuple(bars),
         settings.memory_allocatable,
+        explained.notes,
     )
 
 

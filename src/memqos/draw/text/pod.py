@@ -142,7 +142,7 @@ def pod_overview(explained: PodExplanation, gate_off: PodExplanation | None = No
     for setting_name, value in _hugepages(plan):
         lines.append(f"  {setting_name} = {value}")
     lines += [f"  {line}" for line in swap_lines(explained)]
-    lines += [f"  {volume_text(volume)}" for volume in explained.volumes]
+    lines += [f"  {volume_text(volume, explained)}" for volume in explained.volumes]
     lines += [f"  note: {note}" for note in explained.notes]
     return lines
 
@@ -211,15 +211,28 @@ def swap_lines(explained: PodExplanation) -> Iterator[str]:
             yield f"{name} memory.swap.max = {setting_cell(setting)}"
 
 
-def volume_text(volume: VolumeSize) -> str:
-    """A memory-backed volume: how large it may become, and who decides."""
+def volume_text(volume: VolumeSize, explained: PodExplanation) -> str:
+    """A memory-backed volume: how large it may become, who decides, and whom it can kill."""
     if volume.source == "needs node":
         size = "up to the node's allocatable memory"
     elif volume.size is None:
         size = "up to half of the node's RAM"
     else:
         size = f"up to {format_bytes(volume.size)} ({volume.source})"
-    return f"volume {volume.name} is memory-backed, {size}, and outlives its containers"
+    text = f"volume {volume.name} is memory-backed, {size}, and outlives its containers"
+    limits = [
+        (name, container.settings["memory.max"].value)
+        for name, container in zip(explained.names, explained.plan.containers, strict=True)
+    ]
+    # Its pages are charged to the container that writes them (cgroup-v2.rst, Memory Ownership).
+    killed = [
+        name
+        for name, limit in limits
+        if isinstance(limit, int) and (volume.size is None or volume.size >= limit)
+    ]
+    if not killed:
+        return text
+    return f"{text}: if {' or '.join(killed)} fills it, it is OOM-killed, after each restart too"
 
 
 def derivation(explained: PodExplanation, settings: Settings) -> list[str]:

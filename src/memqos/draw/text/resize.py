@@ -140,8 +140,7 @@ def resize_text(found: ResizeReport) -> list[Line]:
         if result.class_before == result.class_after
         else f"{result.class_before} would become {result.class_after}"
     )
-    verdict = "can be resized" if result.valid else "cannot be resized"
-    lines: list[Line] = [f"{found.label}{namespace}  {verdict} · {classes}"]
+    lines: list[Line] = [f"{found.label}{namespace}  {_headline(found)} · {classes}"]
     lines += [f"  {refusal}" for refusal in found.refusals]
     if found.answers is not None:
         lines += _answer_lines(found.answers)
@@ -152,16 +151,30 @@ def resize_text(found: ResizeReport) -> list[Line]:
     return lines
 
 
+def _headline(found: ResizeReport) -> str:
+    answers = found.answers
+    if not found.resize.valid:
+        return "cannot be resized"
+    if answers is None or answers.accepted:
+        return "can be resized"
+    if answers.apiserver is not None and not answers.apiserver.allowed:
+        return "cannot be resized on its node"
+    if answers.kubelet.still_pending:
+        return "cannot be resized now, the kubelet retries it"
+    return "valid, but cannot be resized in place"
+
+
 def _answer_lines(answers: NodeAnswers) -> Iterator[str]:
     admission, verdict = answers.apiserver, answers.kubelet
     if admission is not None and not admission.allowed:
         yield f"  the API server refuses it, {admission.cause}: {admission.message}"
     why = f", {verdict.message}" if verdict.message else ""
-    yield f"  the kubelet answers {verdict.verdict}{why}"
+    is_asked = admission is None or admission.allowed
+    yield f"  the kubelet {'answers' if is_asked else 'would answer'} {verdict.verdict}{why}"
     if verdict.preempted:
         names = ", ".join([pod.metadata.name or "?" for pod in verdict.preempted])
         yield f"  it evicts other pods for it: {names}"
-    help_text = resize_help(verdict)
+    help_text = resize_help(verdict, admission)
     if help_text is not None:
         yield f"  what helps: {help_text}"
 
@@ -297,7 +310,7 @@ def _answers_data(answers: NodeAnswers) -> dict[str, Any]:
             "message": verdict.message,
             "still_pending": verdict.still_pending,
             "preempted": [pod.metadata.name for pod in verdict.preempted],
-            "help": resize_help(verdict),
+            "help": resize_help(verdict, answers.apiserver),
         },
         "api_admission": None
         if admission is None
