@@ -82,6 +82,17 @@ def test_modules_are_neither_splinters_nor_drawers() -> None:
     assert sum(count > 400 for count in lines) <= len(lines) // 20
 
 
+def test_constructors_of_seven_fields_are_called_by_keywords() -> None:
+    by_position = [
+        f"{name}:{call.lineno} {ast.unparse(call.func)}"
+        for name, tree in modules().items()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and len(call.args) > 6
+        if ast.unparse(call.func).rpartition(".")[2].lstrip("_")[:1].isupper()
+    ]
+    assert by_position == []
+
+
 FACE_THE_WORLD: Final = frozenset({"agent", "cli", "converge", "host", "lab", "library", "serve"})
 
 

@@ -223,14 +223,14 @@ class NodeWriter:
                 ],
                 *[
                     IntentRecord(
-                        path,
-                        file,
-                        identity,
-                        prior,
-                        container.values[file],
-                        "container",
-                        container.pod,
-                        container.container,
+                        path=path,
+                        file=file,
+                        cgroup=identity,
+                        old=prior,
+                        new=container.values[file],
+                        level="container",
+                        pod=container.pod,
+                        container=container.container,
                     )
                     for path, identity, file, prior in files
                 ],

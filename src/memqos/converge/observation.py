@@ -68,10 +68,6 @@ class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
     """Files in a folder of manifests that could not be read: their pods are missing."""
 
     @property
-    def is_live(self) -> bool:
-        return self.origin == LIVE_ORIGIN
-
-    @property
     def facts(self) -> NodeFacts:
         """What its settings follow from; a node that cannot be planned is refused."""
         return facts_of_machine(self.machine, self.configuration, self.driver, self.node)

@@ -153,11 +153,6 @@ def high_at_step(
     return max(bounds.planned, high - high % page_size)
 
 
-def longest_wait(tuning: GuardTuning, interval: float) -> float:
-    """Seconds after which a container that cannot progress has memory.max, if sampled so often."""
-    return tuning.steps * (tuning.period + 2 * interval) + interval
-
-
 def would_stall(sample: GuardSample, share: float = 0.8) -> bool:
     """Whether throttling a container would only stop it: mostly anonymous memory, and no swap."""
     return sample.swap_room == 0 and sample.unreclaimable >= share * max(1, sample.current)

@@ -10,7 +10,6 @@ import msgspec
 
 from memqos.host.protowire import Message, ProtoField, Repeated, encode_message
 
-PLUGIN: Final = "nri.pkg.api.v1alpha1.Plugin"
 RUNTIME: Final = "nri.pkg.api.v1alpha1.Runtime"
 
 EVENTS: Final = {
