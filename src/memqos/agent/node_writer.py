@@ -319,7 +319,7 @@ class NodeWriter:
         journal.close()
 
     def count_leftover_values(self) -> int:
-        """Values of memqos that are in place, though nobody maintains them."""
+        """Values of memqos that are in place, though the agent no longer maintains them."""
         try:
             reading = read_journal(self.configuration.journal, self._writer.hierarchy())
         except MemqosError:

@@ -151,7 +151,7 @@ def _as_yaml(data: Any) -> str:
 
     fast = getattr(yaml, "CSafeDumper", None)
 
-    class Dumper(fast or yaml.SafeDumper):  # type: ignore[misc]
+    class Dumper(fast or yaml.SafeDumper):  # type: ignore[misc] # the base is a value
         """Quotes text that is not visible, so that its escapes mean the same."""
 
     def represent_text(dumper: Any, text: str) -> Any:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 MOST_PODS: Final = 5
-"""Pods of a workload whose stories are told."""
+"""Pods of a workload whose stories are printed."""
 _OUTPUTS: Final = ("text", "json", "yaml", "svg")
 StoryOutput = Literal["text", "json", "yaml", "svg"]
 

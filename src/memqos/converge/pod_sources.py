@@ -52,7 +52,7 @@ class PodSource(Protocol):
     def kubelet_endpoint(self, node: "Node | None") -> KubeletEndpoint | None:
         """Whom to ask for the version and configuration of the kubelet of `node`, as given above.
 
-        None where nobody can be asked.
+        None where there is no API server.
         """
         return None
 

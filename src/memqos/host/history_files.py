@@ -261,7 +261,7 @@ def _json_batches(stream: IO[bytes], file: str) -> Iterator[SampleBatch]:
         try:
             kind = msgspec.json.decode(line, type=_Kind).kind
         except msgspec.DecodeError:
-            # Indented: a document goes on to the end of the file.
+            # Indented: a document that continues to the end of the file.
             line += stream.read(_LARGEST_JSON - len(line))
             if stream.read(1):
                 raise InputError(

@@ -64,7 +64,7 @@ def read_machine(roots: Roots = SYSTEM) -> Machine:
         mount=mounts,
         hugepages=_hugepages(reader, f"{roots.sys}/kernel/mm/hugepages"),
         pressure=_pressure(reader, f"{roots.proc}/pressure"),
-        # A kernel without swap support has no such file, which is not worth a note.
+        # A kernel without swap support has no such file, which needs no note.
         swaps=_Reader().text("swaps", f"{roots.proc}/swaps") or "",
         layout=_layout(mounts, roots.cgroup.rstrip("/")),
         boot_id=None if boot_id is None else boot_id.strip(),

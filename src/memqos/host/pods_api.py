@@ -51,7 +51,7 @@ class PodWatchEvent(NamedTuple):
 
 
 class PodsNotReady(Unreachable):
-    """The kubelet has not heard from all sources of its pods yet, and gives no partial list."""
+    """The kubelet has not read all sources of its pods yet, and gives no partial list."""
 
 
 class PodsApiClient:

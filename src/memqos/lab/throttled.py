@@ -16,7 +16,7 @@ from memqos.lab.processes import RunningProgram
 from memqos.plan.tree import Cgroup
 
 QUICK_GUARD: Final = GuardTuning(period=1.0, calm=5.0)
-"""A machine that is emulated sees little happen in a second, so waiting longer tells no more."""
+"""A machine that is emulated does little in a second, so a longer period shows no more."""
 _PAUSE: Final = 0.2
 
 

@@ -35,7 +35,7 @@ from memqos.host.manifest_files import load_files
 from memqos.manifests.documents import Document, read_documents
 
 CONFIG_VARIABLE: Final = "MEMQOS_CONFIG"
-"""Names the file; whoever starts the agent reads it."""
+"""Names the file; the code that starts the agent reads it."""
 
 _PREFIX: Final = "MEMQOS_"
 # The kubelet puts these into the environment of every pod for a Service called memqos or memqos-x

@@ -365,8 +365,9 @@ def _read_state(path: str) -> MemoryManagerState:
 
 
 def _diff_row(each: StateDifference) -> list[str]:
-    both = isinstance(each.one, int) and isinstance(each.other, int) and each.is_size
-    change = signed_difference(each.one, each.other) if both else ""  # type: ignore[arg-type]
+    change = ""
+    if isinstance(each.one, int) and isinstance(each.other, int) and each.is_size:
+        change = signed_difference(each.one, each.other)
     return [each.where, each.what, _diff_cell(each, each.one), _diff_cell(each, each.other), change]
 
 

@@ -86,7 +86,7 @@ class NriContainer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     pod_uid: str
     limit: int | None = None
-    """Its memory limit; of an update, the one that is asked for."""
+    """Its memory limit; of an update, the requested one."""
     unified: Mapping[str, str] = {}
     """Those of the kubelet: at creation only from NRI 0.10 on, in an update always."""
 
