@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from memqos.errors import InputError
+from memqos.errors import InputError, os_reason
 from memqos.host.file_version import FileVersion, file_version
 from memqos.host.kubelet import NO_CREDENTIALS, KubeletCredentials, KubeletEndpoint
 from memqos.host.manifest_files import load_files, manifest_paths
@@ -297,7 +297,7 @@ class CachedFilePods(PodSource):
                 continue
             for found in manifest_paths(path):
                 if isinstance(found, OSError):
-                    raise _unreadable(found.filename, found)
+                    raise InputError(os_reason(found), file=found.filename)
                 yield found, True
 
 
@@ -306,9 +306,5 @@ def _stable_version(file: str) -> FileVersion | None:
     try:
         version = file_version(file)
     except OSError as error:
-        raise _unreadable(file, error) from None
+        raise InputError(os_reason(error), file=file) from None
     return None if time.time_ns() - version.modified < _TICK else version
-
-
-def _unreadable(file: str, error: OSError) -> InputError:
-    return InputError((error.strerror or str(error)).lower(), file=file)

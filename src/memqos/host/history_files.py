@@ -12,7 +12,7 @@ from typing import IO, Final, NamedTuple, cast
 
 import msgspec
 
-from memqos.errors import InputError, quote_excerpt
+from memqos.errors import InputError, os_reason, quote_excerpt
 from memqos.kube.quantity import Quantity
 from memqos.size.history import SampleBatch, SeriesName, SeriesQuantity
 from memqos.units import format_bytes
@@ -56,7 +56,7 @@ class HistoryFile(NamedTuple):
                 hint="check that it was copied completely",
             ) from None
         except OSError as error:
-            raise InputError((error.strerror or str(error)).lower(), file=self.path) from None
+            raise InputError(os_reason(error), file=self.path) from None
 
 
 class _CsvReader:

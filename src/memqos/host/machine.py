@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from memqos.errors import os_reason
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.kernel.machine import CgroupLayout, Machine, NumaTexts, cgroup_layout, mounts_of
 
@@ -39,14 +40,14 @@ class _Reader:
             with open(path, encoding="utf-8", errors="replace") as file:
                 return file.read()
         except OSError as error:
-            self.missing.setdefault(field, f"{path}: {(error.strerror or str(error)).lower()}")
+            self.missing.setdefault(field, f"{path}: {os_reason(error)}")
             return None
 
     def names(self, field: str, folder: str) -> list[str]:
         try:
             return sorted(os.listdir(folder))
         except OSError as error:
-            self.missing.setdefault(field, f"{folder}: {(error.strerror or str(error)).lower()}")
+            self.missing.setdefault(field, f"{folder}: {os_reason(error)}")
             return []
 
 
