@@ -16,6 +16,7 @@ from memqos.kube.pod import Pod
 from memqos.manifests.documents import Document, read_documents
 from memqos.manifests.objects import NoPods, pods
 from memqos.manifests.snapshot import pods_in
+from memqos.plan.semantics import is_stored
 
 if TYPE_CHECKING:
     from memqos.host.apiserver.events import EventPoster
@@ -201,11 +202,7 @@ def pods_of_one_node(pods: Sequence[Pod], origin: str) -> list[Pod]:
             hint="take those of one: kubectl get pods -A -o json "
             "--field-selector spec.nodeName=NODE",
         )
-    return [pod for pod in pods if pod.spec.node_name or not _is_stored(pod)]
-
-
-def _is_stored(pod: Pod) -> bool:
-    return pod.metadata.uid is not None and pod.status is not None
+    return [pod for pod in pods if pod.spec.node_name or not is_stored(pod)]
 
 
 class PodsOfFile(NamedTuple):
