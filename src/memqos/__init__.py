@@ -122,7 +122,7 @@ _FORMER_NAMES: Final = {"Terms": "Settings", "defaulted": "apply_defaults"}
 _CALLABLE: Final = ("audit", "plan")
 """Packages that are functions of `library` as well."""
 
-__all__ = sorted([*_HOME, *_CALLABLE, "__version__"])  # noqa: PLE0605
+__all__ = sorted([*_HOME, *_CALLABLE, "__version__"])  # noqa: PLE0605 - a list of names, in order
 
 
 class CallablePackage(ModuleType):

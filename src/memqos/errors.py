@@ -12,6 +12,7 @@ admission, a pod that does not fit) are values and live beside the rule that yie
     └── LabError            an experiment that cannot be run here, or did not end
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 _LONGEST_QUOTE: Final = 60
@@ -108,6 +109,20 @@ class Unreachable(MemqosError):
 
 class LabError(MemqosError):
     """An experiment that cannot be run here, or did not end."""
+
+
+def os_reason(error: OSError) -> str:
+    """What the operating system says, as a part of a message."""
+    return (error.strerror or str(error)).lower()
+
+
+def nearest_name(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that a misspelt one probably stands for, in whichever case."""
+    from difflib import get_close_matches
+
+    spelled = {each.casefold(): each for each in known}
+    near = get_close_matches(name.casefold(), spelled, n=1, cutoff=cutoff)
+    return spelled[near[0]] if near else None
 
 
 def quote_excerpt(text: str) -> str:

@@ -19,8 +19,8 @@ from memqos.settings.settings import Settings
 
 TERMS = Settings(Release.of("1.37", {"MemoryQoS": True}), 0.8, "TieredReservation")
 NODES = {
-    "n0": NodeMemory(8 << 30, 7 << 30, 7 << 30),
-    "n1": NodeMemory(4 << 30, 4 << 30, 4 << 30),
+    "n0": NodeMemory(capacity=8 << 30, enforced=7 << 30, published=7 << 30),
+    "n1": NodeMemory(capacity=4 << 30, enforced=4 << 30, published=4 << 30),
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -13,7 +13,6 @@ from memqos.agent.core.guard import (
     HighBounds,
     decide_step,
     high_at_step,
-    longest_wait,
 )
 
 MI = 1 << 20
@@ -148,6 +147,11 @@ def stuck_containers(draw: st.DrawFn) -> tuple[HighBounds, int]:
     limits = draw(bounds())
     top = limits.max or 4 * limits.planned
     return limits, draw(st.integers(limits.planned + 1, top))
+
+
+def longest_wait(tuning: GuardTuning, interval: float) -> float:
+    """Seconds after which a container that cannot progress has memory.max, if sampled so often."""
+    return tuning.steps * (tuning.period + 2 * interval) + interval
 
 
 @given(stuck_containers(), tunings, intervals)

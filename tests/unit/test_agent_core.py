@@ -14,7 +14,7 @@ from tests.fakes.machine import deep_folder
 from tests.fakes.node import memory_folder
 
 from memqos.agent.core.observed import READ_FILES, NodeReading, ReadScope
-from memqos.agent.core.schedule import POLL
+from memqos.agent.core.schedule import POLL, Schedule
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.pod_sources import CachedFilePods
 from memqos.errors import InputError
@@ -109,6 +109,17 @@ class TestAPodThatStarts:
         bed.run_pod(a_pod("u1"), listed=False)
         bed.wait(55)
         assert [b - a for a, b in pairwise(times)] == [1, 2, 4, 8]
+
+    def test_among_many_has_its_source_queried_four_times_a_second(self) -> None:
+        schedule = Schedule(0.0, polls=False)
+        schedule.take_due(0.0)
+        schedule.resync_at = float("inf")
+        queried = 0
+        for step in range(64):
+            now = 1 + step / 64
+            schedule.schedule_fetch(now)
+            queried += schedule.take_due(now).fetches_pods
+        assert queried == 4
 
     def test_is_followed_when_it_is_resized(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", 64, 128))

@@ -41,7 +41,7 @@ from memqos.settings.settings import Policy, Settings
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT / "tests" / "conformance" / "cases" / "pod_semantics.jsonl"
-NODE = NodeMemory(16 * GI, 15 * GI, 14 * GI)
+NODE = NodeMemory(capacity=16 * GI, enforced=15 * GI, published=14 * GI)
 
 
 def settings(release: str = "1.36", policy: Policy = "TieredReservation") -> Settings:

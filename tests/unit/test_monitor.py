@@ -17,8 +17,8 @@ from memqos.host.kubelet import KubeletCredentials
 from memqos.host.machine import Roots
 from memqos.host.record_files import read_recordings
 from memqos.kernel.machine import Machine
-from memqos.manifests.agent_state import read_agent_report
-from memqos.monitor.agent_rows import report_instant
+from memqos.manifests.agent_state import AgentReport, read_agent_report
+from memqos.monitor.agent_rows import plan_of_report, rows_of_report
 from memqos.monitor.cluster import cluster_instant
 from memqos.monitor.instant import ContainerRow, NodeInstant, RowQuery, select_rows
 from memqos.monitor.rows import RowNames, oom_ranks, row_of
@@ -256,6 +256,20 @@ def report(**more: object) -> bytes:
     import json
 
     return json.dumps(state_of(**more)).encode()  # type: ignore[arg-type]
+
+
+def report_instant(
+    report: AgentReport, at: int, origin: str, before: NodeInstant | None = None
+) -> NodeInstant:
+    """A node as its agent alone reports it."""
+    earlier = {} if before is None else {row.path: row for row in before.rows}
+    return NodeInstant(
+        origin=origin,
+        at=at,
+        rows=tuple(rows_of_report(report, at, before=earlier)),
+        planned=plan_of_report(report),
+        agent=report,
+    )
 
 
 def test_a_report_alone_makes_rows_and_rates() -> None:

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -79,6 +80,38 @@ def test_modules_are_neither_splinters_nor_drawers() -> None:
     lines = sorted(len(text.splitlines()) for text in map(Path.read_text, SOURCE.rglob("*.py")))
     assert 80 <= lines[len(lines) // 2] <= 180
     assert sum(count > 400 for count in lines) <= len(lines) // 20
+
+
+def test_constructors_of_seven_fields_are_called_by_keywords() -> None:
+    by_position = [
+        f"{name}:{call.lineno} {ast.unparse(call.func)}"
+        for name, tree in modules().items()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and len(call.args) > 6
+        if ast.unparse(call.func).rpartition(".")[2].lstrip("_")[:1].isupper()
+    ]
+    assert by_position == []
+
+
+FACE_THE_WORLD: Final = frozenset({"agent", "cli", "converge", "host", "lab", "library", "serve"})
+
+
+def test_a_package_is_pure_unless_it_faces_the_world() -> None:
+    """A new package is listed in the contract of the pure ones, or above."""
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (pure,) = [each for each in contracts if each["name"].startswith("Packages are pure")]
+    every = {name.split("/")[0].removesuffix(".py") for name in modules()}
+    listed = {name.removeprefix("memqos.") for name in pure["source_modules"]}
+    assert listed == every - FACE_THE_WORLD - {"__init__", "__main__"}
+
+
+def test_the_decision_on_names_lists_modules_that_exist() -> None:
+    page = (SOURCE.parents[1] / "docs/decisions/0013-names.md").read_text()
+    table = page.partition("## Modules")[2].partition("\n## ")[0]
+    now = re.findall(r"^\| `([a-z_/]+)` \|", table, re.MULTILINE)
+    assert len(now) > 100
+    assert [name for name in now if not _is_in_package(name.replace("/", "."))] == []
 
 
 def test_the_architecture_page_names_modules_that_exist() -> None:

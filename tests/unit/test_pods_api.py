@@ -231,20 +231,10 @@ class TestCalls:
         assert len(source.pods()) == 250
         assert source.describe() == f"the kubelet's PodsAPI at {api.socket}"
 
-    def test_one_pod_by_its_uid(self, api: FakePodsApi) -> None:
-        api.put(a_pod("a"))
-        client = PodsApiClient(api.socket)
-        found = client.get_pod("uid-a")
-        assert found is not None
-        assert found.metadata.name == "a"
-        assert client.get_pod("uid-b") is None
-
     def test_a_kubelet_that_is_starting_has_no_empty_list(self, api: FakePodsApi) -> None:
         api.mood = "starting"
         with pytest.raises(PodsNotReady, match="has not listed all of its pods yet – wait"):
             PodsApiPods(api.socket).pods()
-        with pytest.raises(PodsNotReady):
-            PodsApiClient(api.socket).get_pod("uid-a")
 
     def test_a_refusal_has_the_kubelet_s_words(self, api: FakePodsApi) -> None:
         api.mood = "refuses"

@@ -12,6 +12,7 @@ from tests.fakes.machine import MEMINFO, PROC, SYS, roots
 
 from memqos.converge.node_plan import PlanOptions, plan_observation
 from memqos.converge.observation import (
+    LIVE_ORIGIN,
     ObservedNode,
     observe_live,
     observe_snapshot,
@@ -85,7 +86,7 @@ class TestObservation:
         assert now.machine.numa_nodes == then.machine.numa_nodes
         assert now.machine.layout == then.machine.layout == "v2"
         assert now.identities.keys() == now.cgroups.keys()
-        assert (now.is_live, then.is_live) == (True, False)
+        assert now.origin == LIVE_ORIGIN != then.origin
 
     def test_a_machine_with_cgroup_v1_has_none_and_says_so(self, tmp_path: Path) -> None:
         mounts = "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n"

@@ -1,4 +1,4 @@
-"""Work in a thread of its own, which somebody waits for only so long."""
+"""Work in a thread of its own, for which its caller waits up to a deadline."""
 
 import threading
 from collections.abc import Callable
@@ -35,15 +35,15 @@ class _Job(Generic[_T]):
 
 
 class DeadlineThread:
-    """Runs one action after the other. A slow one delays those after it, and nobody else."""
+    """Runs one action after the other. A slow one delays only those after it."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._seconds = seconds
         self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._deciding = threading.Lock()
-        """Whether a job ended in time is decided once, by its thread or by whoever waits."""
+        """Whether a job ended in time is decided once, by its thread or by the one that waits."""
         self._abandoned = 0
-        """Jobs that nobody waits for any more, and that have not ended."""
+        """Jobs that have passed their deadline, and have not ended."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -70,7 +70,7 @@ class DeadlineThread:
         return job.result
 
     def run_always(self, action: Callable[[], object]) -> None:
-        """Run it even if nobody waits for its end."""
+        """Run it even if it ends after the deadline."""
         job = _Job(action, _do_nothing)
         is_behind = self._abandoned > 0
         self._jobs.put(job)

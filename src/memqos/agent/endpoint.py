@@ -141,7 +141,7 @@ class ReadEndpoint:
         return HttpReply(200, JSON, body)
 
     def _parse(self, request: HttpRequest) -> _Read | None:
-        """What is asked for; None where there is no such thing."""
+        """What is requested; None where it does not exist."""
         if len(request.path) > _LONGEST_PATH:
             return None
         found = _POD_RECORDS.fullmatch(request.path)

@@ -121,7 +121,7 @@ class FlightRecorder:
             )
 
     def keep_only(self, paths: Collection[str], at: int) -> None:
-        """All other cgroups are gone."""
+        """All other cgroups were removed."""
         for path in self._histories.keys() - set(paths):
             self.record_removal(path, at)
         for path in [
@@ -146,7 +146,7 @@ class FlightRecorder:
     def record_drift(
         self, path: str, file: str, expected: str, found: str, by: str, at: int
     ) -> None:
-        """Somebody else has written a value."""
+        """Something else has written a value."""
         self._note(path, WriteRecord(at, file, expected, found, by=truncate_text(by)))
 
     def record_kill(self, path: str, kill: KillRecord, otherwise: Subject | None = None) -> Subject:
@@ -159,7 +159,7 @@ class FlightRecorder:
         return who
 
     def record_kill_count(self, path: str, count: int, at: int) -> None:
-        """The kernel has counted kills in a container whose own counter is gone with its cgroup."""
+        """The kernel has counted kills in a container whose own counter went with its cgroup."""
         self._note(path, CountRecord(at, "oom_kill", count))
 
     def last_reading(self, path: str) -> MemoryReading | None:

@@ -34,7 +34,7 @@ class CounterSchedule:
         self._scraped_at = -_NEVER
 
     def note_scrape(self, now: float) -> None:
-        """Somebody has asked."""
+        """A reading was requested."""
         since, self._scraped_at = now - self._scraped_at, now
         if since > _FORGOTTEN:
             self.due_at = now
@@ -42,7 +42,7 @@ class CounterSchedule:
             self.due_at = now + max(_AT_LEAST, since - _AHEAD)
 
     def take_due(self, now: float) -> bool:
-        """Whether to look now; then not again until somebody asks."""
+        """Whether to read now; then not again until the next request."""
         if self.due_at > now:
             return False
         self.due_at = _NEVER

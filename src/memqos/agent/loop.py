@@ -129,7 +129,7 @@ class Agent:
         )
 
     async def _serve_records(self, stack: AsyncExitStack) -> None:
-        """Answer those whom the cluster lets read, where the configuration says so."""
+        """Serve the read endpoint, where the configuration says so."""
         if self._reader.configuration.endpoint.listen is None:
             return
         from memqos.agent.endpoint import listen_for_readers

@@ -223,14 +223,14 @@ class NodeWriter:
                 ],
                 *[
                     IntentRecord(
-                        path,
-                        file,
-                        identity,
-                        prior,
-                        container.values[file],
-                        "container",
-                        container.pod,
-                        container.container,
+                        path=path,
+                        file=file,
+                        cgroup=identity,
+                        old=prior,
+                        new=container.values[file],
+                        level="container",
+                        pod=container.pod,
+                        container=container.container,
                     )
                     for path, identity, file, prior in files
                 ],
@@ -319,7 +319,7 @@ class NodeWriter:
         journal.close()
 
     def count_leftover_values(self) -> int:
-        """Values of memqos that are in place, though nobody maintains them."""
+        """Values of memqos that are in place, though the agent no longer maintains them."""
         try:
             reading = read_journal(self.configuration.journal, self._writer.hierarchy())
         except MemqosError:

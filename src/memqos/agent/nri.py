@@ -108,7 +108,7 @@ class NriPlugin:
         self._thread.start()
 
     def stop(self) -> None:
-        """Hang up for good; the runtime goes on by itself."""
+        """Close the connection for the rest of the agent's life; the runtime works without it."""
         self._stopping.set()
         connection = self._connection
         if connection is not None:
@@ -143,7 +143,7 @@ class NriPlugin:
             except (ConnectionEnded, Locked, OSError) as error:
                 self._note_problem(str(error))
             except Exception as error:
-                # Whatever it is, the runtime goes on without the plugin, which connects again.
+                # Whatever it is, the runtime continues without the plugin, which connects again.
                 self._note_problem(f"{type(error).__name__}: {error}")
             self._stopping.wait(_RECONNECT)
 
@@ -199,7 +199,7 @@ class NriPlugin:
         if not container.limit:
             return {}
         composer, runtime = self._composer, self._runtime_name
-        # An intent that nobody acts on does no harm: rollback looks at the file.
+        # An intent without a write does no harm: rollback reads the file.
         answer = self._answer(lambda: composer.compose_resize(container, runtime), revoke=_ignore)
         return answer.values
 

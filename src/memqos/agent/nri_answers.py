@@ -89,8 +89,8 @@ class AnswerComposer:
             and high is not None
             and magnitude(high) < self._read_usage(found.path)
         ):
-            # Whoever writes memory.high below usage reclaims until usage has fallen: not the
-            # runtime. The pass that follows lowers it step by step.
+            # A process that writes memory.high below usage reclaims until usage has fallen: not
+            # the runtime. The pass that follows lowers it step by step.
             found = found.without("memory.high")
         kind = self._judge(found)
         if found is not None and kind == "set":
@@ -105,7 +105,7 @@ class AnswerComposer:
 
     def note_stopped(self, container: str) -> None:
         """A container has ended, or was never made."""
-        # Its cgroup was never made, or has come and gone between two looks.
+        # Its cgroup was never made, or was made and removed between two passes.
         self._journal.forget_creations(lambda path: _container_id(path) != container)
         if container not in self._unstarted:
             return

@@ -1,6 +1,6 @@
 """Out-of-memory kills: read in the kernel's log, else by the counters of pods; counted, announced.
 
-Where the log cannot be read, as in most containers, memory.events of a pod's cgroup tells: it
+Where the log cannot be read, as in most containers, memory.events of a pod's cgroup is read: it
 counts the kills in all of its containers, and outlives them.
 """
 

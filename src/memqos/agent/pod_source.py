@@ -32,7 +32,7 @@ _TIMEOUT: Final = 2.0
 
 
 class PodsPending(MemqosError):
-    """A source was asked for its pods, and there is no new answer yet."""
+    """The pods of a source were requested, and there is no new answer yet."""
 
 
 class AsyncKubeletPods(KubeletPods):
@@ -151,7 +151,7 @@ class AutomaticPods(PodSource):
             self._other.stop()
 
     def _can_leave_api(self) -> bool:
-        """Whether the other source is in use, or knows its pods, or nobody knows any.
+        """Whether the other source is in use, or knows its pods, or no source knows any.
 
         Otherwise the kubelet's last pods are better than a pass that waits for the API server.
         """

@@ -39,7 +39,7 @@ _USAGE: Final = 15.0
 _FULL_SAMPLE: Final = 60.0
 """Seconds after which a container is looked at fully, whatever its files say."""
 _CHANGE: Final = 0.05
-"""Share of what was in use by which that must have changed to be worth a full look."""
+"""Share of what was in use by which that must have changed for a full reading."""
 _KI: Final = 1024
 
 
@@ -58,7 +58,7 @@ class _LastLook(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """One and the same moment by two clocks that nobody sets."""
+    """One moment by two clocks that are never set."""
 
     now: float
     """Seconds of the agent's clock."""

@@ -16,7 +16,7 @@ from memqos.agent.core.pod_intent import AgentSettings
 from memqos.agent.core.report import LogSeverity
 from memqos.converge.observation import driver_in_tree
 from memqos.converge.running_kubelet import KubeletFacts, KubeletSources, Submit, run_at_once
-from memqos.errors import InputError, MemqosError, UnsupportedRelease
+from memqos.errors import InputError, MemqosError, UnsupportedRelease, os_reason
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import Roots, read_machine
@@ -291,4 +291,4 @@ def _read_kubelet_file(file: str) -> RawKubeletConfig:
         with open(file, "rb") as opened:
             return RawKubeletConfig(file, opened.read())
     except OSError as error:
-        raise InputError((error.strerror or str(error)).lower(), file=file) from None
+        raise InputError(os_reason(error), file=file) from None

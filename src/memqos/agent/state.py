@@ -1,6 +1,6 @@
-"""How an agent is doing, for those who ask: its health, its readiness, and all of it as data.
+"""How an agent is doing: its health, its readiness, and all of it as data.
 
-The worker publishes an `AgentView` at the end of each turn. Whoever answers a scrape, a probe or a
+The worker publishes an `AgentView` at the end of each turn. What answers a scrape, a probe or a
 request for the state reads the last one, from any thread.
 """
 

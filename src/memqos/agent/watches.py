@@ -18,7 +18,7 @@ class WatchEvent(NamedTuple):
     """
 
     kind: Literal["appeared", "vanished", "limited", "pods", "answer", "missed"]
-    """`limited`: somebody has written memory.max of a container."""
+    """`limited`: memory.max of a container was written."""
     path: str = ""
 
 
@@ -168,7 +168,7 @@ class EventWatches:
             self.failure = str(error)
 
     def keep_only(self, paths: Collection[str]) -> None:
-        """Forget all cgroups that are gone."""
+        """Forget all removed cgroups."""
         for removed in self._watched.keys() - set(paths):
             del self._watched[removed]
             if self._changes is not None:

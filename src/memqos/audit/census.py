@@ -173,6 +173,7 @@ class Census:
         self.other_objects: list[NumberedObject] = []
         self._spec_numbers: dict[tuple[object, ...], int] = {}
         self._interned: dict[object, object] = {}
+        """Each value to itself, so that equal texts are kept once."""
 
     def discard_from(self, number: int) -> None:
         """Remove what this block and all after it contained, usage excepted."""
@@ -258,7 +259,7 @@ class Census:
         name = metadata.name or "?"
         workload = pod.workload
         if workload is not metadata.name:
-            workload = shared.setdefault(workload, workload)  # type: ignore[assignment]
+            workload = shared.setdefault(workload, workload)  # type: ignore[assignment] # see _interned
         node = (spec.node_name if spec is not None else None) or ""
         self.rows[number, index] = PodRow(
             namespace=shared.setdefault(namespace, namespace),  # type: ignore[arg-type]

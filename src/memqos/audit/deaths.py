@@ -31,7 +31,7 @@ class PodDeaths(msgspec.Struct, frozen=True, gc=False):
 
 
 def deaths_of(pod: Dumped) -> PodDeaths | None:
-    """What a pod's status tells of deaths; None for nearly all pods."""
+    """What a pod's status reports of deaths; None for nearly all pods."""
     status = pod.status
     if status is None:
         return None

@@ -10,7 +10,7 @@ from memqos.kube.resources import MEMORY, is_hugepages
 from memqos.settings.settings import Settings
 
 
-class NodeMemory(msgspec.Struct, frozen=True):
+class NodeMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What a node has, in bytes."""
 
     capacity: int
@@ -64,15 +64,17 @@ class NodeMemoryEstimator:
         info = node.status.node_info
         version = None if info is None else info.kubelet_version
         return NodeMemory(
-            total,
-            enforced,
-            published,
-            version,
-            node_os(node),
-            swap_of(node),
-            hugepages,
-            self._eviction_reserve(total),
-            kubelet_release(version, self._release).is_enabled("HugepageAwareEviction"),
+            capacity=total,
+            enforced=enforced,
+            published=published,
+            version=version,
+            os=node_os(node),
+            swap=swap_of(node),
+            hugepages=hugepages,
+            threshold=self._eviction_reserve(total),
+            is_hugepage_aware=kubelet_release(version, self._release).is_enabled(
+                "HugepageAwareEviction"
+            ),
         )
 
     def _amounts_of(self, node: Node) -> tuple[int, int, int, int]:

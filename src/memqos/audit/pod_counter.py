@@ -368,13 +368,13 @@ def _rank_victims(
         # Of a container the sum of its processes is known, so this is an upper bound.
         points = used.containers.get(each.containers[number], 0) + score * capacity // 1000
     killed = node.killed_first
-    if len(killed) < TOP_COUNT or -points <= killed[-1][0]:  # type: ignore[operator]
+    if len(killed) < TOP_COUNT or -points <= killed[-1][0]:  # type: ignore[operator] # numbers
         full = f"{each.namespace}/{each.name} {each.containers[number]}"
         insert_ranked(killed, (-points, score, full))
 
 
 def _rank_claim(first: list[RankedEntry], rank: int, each: PodRow) -> None:
-    if not rank or (len(first) == TOP_COUNT and rank > first[-1][0]):  # type: ignore[operator]
+    if not rank or (len(first) == TOP_COUNT and rank > first[-1][0]):  # type: ignore[operator] # numbers
         return
     insert_ranked(first, (rank, f"{each.namespace}/{each.name}"))
 

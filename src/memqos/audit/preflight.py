@@ -27,7 +27,7 @@ _FIRST_V2_IMAGES: Final[Mapping[str, tuple[int, int]]] = {
     "Oracle Linux Server": (9, 0),
     "Amazon Linux": (2023, 0),
 }
-"""The first release of a distribution that boots with cgroup v2 unless told otherwise:
+"""The first release of a distribution that boots with cgroup v2 by default:
 kubernetes.io, About cgroup v2. Amazon Linux is not in that list: version 2 has cgroup v1."""
 
 
@@ -86,7 +86,7 @@ def old_runtime(system: NodeSystem) -> str | None:
 
 
 def image_with_cgroup_v1(system: NodeSystem) -> str | None:
-    """The operating system, where it boots with cgroup v1 unless told otherwise."""
+    """The operating system, where it boots with cgroup v1 by default."""
     image = system.image or ""
     for name, first in _FIRST_V2_IMAGES.items():
         found = re.search(r"(\d+)(?:\.(\d+))?", image) if image.startswith(name) else None

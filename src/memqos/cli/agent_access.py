@@ -49,7 +49,7 @@ def agent_endpoints(
     agent_ca: str | None,
     agent_token: str | None,
 ) -> "AgentEndpoints":
-    """The agents of a cluster, as the options say; nobody is connected to yet."""
+    """The agents of a cluster, as the options say; no connection is made yet."""
     from memqos.host.agent_endpoint import AgentAccess, AgentEndpoints
 
     access = AgentAccess(

@@ -155,14 +155,14 @@ def command(
     if live.is_chosen and CLUSTER not in (*files, compare):
         raise click.UsageError("--context, -n and -l need a live cluster, but only files are given")
     request = AuditRequest(
-        files,
-        usage_files,
-        compare,
-        select_rules(only, skipped),
-        jobs,
-        output in ("json", "yaml"),
-        None if downgrade is None else Release.of(downgrade, options.gates),
-        own_rules,
+        files=files,
+        usage_files=usage_files,
+        compare=compare,
+        rules=select_rules(only, skipped),
+        jobs=jobs,
+        with_pods=output in ("json", "yaml"),
+        downgrade=None if downgrade is None else Release.of(downgrade, options.gates),
+        own_rules=own_rules,
     )
     # All that is read is kept, and none of it refers back: there is nothing to collect.
     gc.disable()

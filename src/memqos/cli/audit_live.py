@@ -1,4 +1,4 @@
-"""What `memqos audit` reads of a live cluster, and how it goes on where it may not."""
+"""What `memqos audit` reads of a live cluster, and what it does without a permission."""
 
 from collections.abc import Callable
 from typing import Any, Final

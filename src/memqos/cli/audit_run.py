@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from memqos.audit import AuditResult, audit_cluster
 from memqos.audit.census import ClusterObjects, MeasuredUsage
@@ -27,15 +29,15 @@ from memqos.units import pluralize
 _MAX_NAMES: Final = 3
 
 
-class AuditRequest(NamedTuple):
+class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be audited, and how."""
 
     files: tuple[str, ...]
-    usage_files: tuple[str, ...]
-    compare: str | None
     rules: tuple[str, ...]
-    jobs: int
-    with_pods: bool
+    usage_files: tuple[str, ...] = ()
+    compare: str | None = None
+    jobs: int = 1
+    with_pods: bool = False
     downgrade: Release | None = None
     own_rules: tuple[ClusterRule, ...] = ()
 

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from memqos.cli.cluster_access import KINDS_BY_ALIAS, LiveCluster, chosen_kubeconfig
 
 _SECONDS: Final = 2.0
-"""For all that a cluster is asked for: a person waits for it with a key pressed."""
+"""For all requests to a cluster: a person waits for the completion."""
 
 Words = Sequence[str]
 """What may be completed to; or else `file` or `dir`, which the shell completes by itself."""

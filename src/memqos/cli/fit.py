@@ -1,4 +1,4 @@
-"""`memqos fit`: which nodes have room for a pod, and what the others lack."""
+"""`memqos fit`: on which nodes a pod fits, and what the others lack."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence

@@ -17,7 +17,7 @@ import click
 
 from memqos.cli.output import check_output_file, complain, emit, print_lines, print_markup
 from memqos.cli.streams import show_status
-from memqos.errors import InputError, LabError
+from memqos.errors import InputError, LabError, os_reason
 
 if TYPE_CHECKING:
     from memqos.lab.events import LabEvent
@@ -304,7 +304,7 @@ def _read_report(name: str) -> "tuple[LabReport, str | None]":
     try:
         data = Path(file).read_bytes()
     except OSError as error:
-        raise InputError((error.strerror or str(error)).lower(), file=file) from None
+        raise InputError(os_reason(error), file=file) from None
     report = decode_report(data, file)
     there = {each for scenario in report.scenarios for each in scenario.variants}
     if variant and variant not in there:

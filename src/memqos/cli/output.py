@@ -19,7 +19,7 @@ from memqos.cli.streams import (
 from memqos.draw.text.lines import Line, Style, Styled
 from memqos.draw.text.render import render
 from memqos.draw.text.terminal import escape_beyond_ascii, message_lines, visible_lines
-from memqos.errors import InputError
+from memqos.errors import InputError, os_reason
 from memqos.units import format_bytes
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -151,7 +151,7 @@ def _as_yaml(data: Any) -> str:
 
     fast = getattr(yaml, "CSafeDumper", None)
 
-    class Dumper(fast or yaml.SafeDumper):  # type: ignore[misc]
+    class Dumper(fast or yaml.SafeDumper):  # type: ignore[misc] # the base is a value
         """Quotes text that is not visible, so that its escapes mean the same."""
 
     def represent_text(dumper: Any, text: str) -> Any:
@@ -237,7 +237,7 @@ def write_output_file(file: str, data: bytes) -> int:
         replace(file, data)
     except OSError as error:
         raise InputError(
-            f"it cannot be written: {(error.strerror or str(error)).lower()}",
+            f"it cannot be written: {os_reason(error)}",
             file=file,
             hint="give another place with --out",
         ) from None

@@ -1,7 +1,7 @@
 """Rules of other Python packages, for those commands that only judge.
 
 A package offers them as entry points of the group `memqos.rules`. Its code runs with the rights of
-whoever runs the command, so it is imported only where the command line names the package, and no
+the user of the command, so it is imported only where the command line names the package, and no
 command that writes, serves or runs unattended takes the option.
 """
 

@@ -63,11 +63,12 @@ def _max_pods(node_settings: "NodeSettings") -> int:
 
 def _capacity(snapshot: "Snapshot", file: str) -> "Capacity":
     from memqos.host.snapshots import snapshot_cgroup_names
+    from memqos.kernel.file_formats import nodes_in
     from memqos.kube.node import Capacity
     from memqos.kube.quantity import Quantity
 
     kubepods = snapshot_cgroup_names(snapshot, file).kubepods
-    cpus = _cpu_count(snapshot.cgroups.get(kubepods, {}).get("cpuset.cpus", ""))
+    cpus = len(nodes_in(snapshot.cgroups.get(kubepods, {}).get("cpuset.cpus", "")))
     if not cpus:
         raise InputError(
             "the cpus for pods are not in the snapshot",
@@ -82,12 +83,3 @@ def _capacity(snapshot: "Snapshot", file: str) -> "Capacity":
             for pages in snapshot.machine.huge_pages
         },
     )
-
-
-def _cpu_count(cpus: str) -> int:
-    """How many cpus a list such as 0-3,8 names, as cpuset.cpus spells it (cgroup-v2.rst)."""
-    count = 0
-    for part in filter(None, cpus.strip().split(",")):
-        first, _, last = part.partition("-")
-        count += int(last or first) - int(first) + 1
-    return count

@@ -214,7 +214,7 @@ class TopScreen(urwid.Widget):
 
     # Keys
 
-    def keypress(  # type: ignore[override]
+    def keypress(  # type: ignore[override] # as above
         self, size: tuple[int, int], key: str
     ) -> str | None:
         """Do what a key says; None, as every key ends here."""

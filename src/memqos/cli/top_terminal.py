@@ -20,7 +20,7 @@ PALETTE: Final = [
 
 
 def run_screen(screen: TopScreen, refresher: Refresher, output: TextIO, *, colour: bool) -> None:
-    """Show the screen until somebody quits."""
+    """Show the screen until the user quits."""
     terminal = urwid.display.raw.Screen(output=output)
     terminal.set_terminal_properties(16 if colour else 1)
     loop = urwid.MainLoop(

@@ -119,7 +119,7 @@ def _audit_request(dumps: tuple[str, ...]) -> "AuditRequest | None":
     from memqos.audit.rules import select_rules
     from memqos.cli.audit_run import AuditRequest
 
-    return AuditRequest(dumps, (), None, select_rules((), ()), 1, False)
+    return AuditRequest(files=dumps, rules=select_rules((), ()))
 
 
 async def _serve(

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
@@ -14,7 +13,7 @@ from memqos.cli.cluster_access import LiveCluster, cluster_options
 from memqos.cli.output import complain, emit, print_lines, print_markup
 from memqos.cli.why_plan import plan_of_live_pod, plan_of_snapshot
 from memqos.draw.text.story import story_data, story_text
-from memqos.errors import InputError, MemqosError
+from memqos.errors import InputError, MemqosError, nearest_name
 from memqos.host.record_files import RECORDS_FOLDER, read_recordings
 from memqos.record.format import Subject
 from memqos.record.recordings import Recording, latest_recordings
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 MOST_PODS: Final = 5
-"""Pods of a workload whose stories are told."""
+"""Pods of a workload whose stories are printed."""
 _OUTPUTS: Final = ("text", "json", "yaml", "svg")
 StoryOutput = Literal["text", "json", "yaml", "svg"]
 
@@ -380,6 +379,6 @@ def _stories_of_snapshot(file: str, namespace: str, pod: str) -> "list[SnapshotS
 
 
 def _unknown_pod_error(pod: str, names: set[str], file: str) -> InputError:
-    close = get_close_matches(pod, names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}?" if close else "check that -n is the pod's namespace"
+    near = nearest_name(pod, names, cutoff=0.5)
+    hint = f"did you mean {near}?" if near is not None else "check that -n is the pod's namespace"
     return InputError(f"no information about pod {pod}", file=file, hint=hint)

@@ -81,7 +81,7 @@ def _planned_containers(
     arguments = SettingsArguments(node=node, snapshot=snapshot)
     resolved = resolve_settings(arguments, live=live)
     if resolved.enablement.source == "release default":
-        # A memory.high that throttles was written by somebody: where nothing turns the gate off by
+        # Something has written a memory.high that throttles: where nothing turns the gate off by
         # name, the rule is the one that holds while it is on.
         arguments = msgspec.structs.replace(arguments, gates={MEMORY_QOS: True})
         resolved = resolve_settings(arguments, live=live)

@@ -112,7 +112,7 @@ def journal_notes(reading: JournalContents) -> Iterator[str]:
 
 
 def progress_printer() -> WriteProgress:
-    """A line that moves, where somebody watches."""
+    """A progress line, on a terminal."""
     return _show_change if sys.stderr.isatty() else ignore_progress
 
 

@@ -1,4 +1,4 @@
-"""Which pods a kubelet kills to make room for a critical one.
+"""Which pods a kubelet kills to admit a critical one.
 
 Guaranteed pods go only for what all others together cannot give, then Burstable ones for what the
 BestEffort ones cannot give: kubelet preemption/preemption.go, getPodsToPreempt().

@@ -32,7 +32,7 @@ from memqos.plan.changes import Change, order
 from memqos.plan.setting import MAX
 
 WriteProgress = Callable[[int, int, Change], None]
-"""Told before each write: how many are done, of how many, and which comes now."""
+"""Called before each write: how many are done, of how many, and which is next."""
 
 _WAS_WRITTEN: Final[dict[WriteOutcome, bool]] = {
     "written": True,
@@ -55,7 +55,7 @@ class ApplyResult(msgspec.Struct, frozen=True):
 
 
 def ignore_progress(_done: int, _of: int, _change: Change) -> None:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 def apply(
@@ -164,7 +164,7 @@ def _owner_record(batch: Batch, driver: Driver, journal: Journal) -> OwnerRecord
     if owner_state is None:
         return None
     if before is not None:
-        # What the owner stores is memqos's own value, except for files that somebody else has
+        # What the owner stores is memqos's own value, except for files that something else has
         # changed since through the owner: there its answer is the new original.
         own = {
             file: value

@@ -36,7 +36,7 @@ _LARGEST_CONFIGURATION: Final = 1 << 20
 
 
 class ClusterPods(PodSource):
-    """The pods the API server has bound to a node, asked for each time."""
+    """The pods the API server has bound to a node, read each time."""
 
     def __init__(self, server: ApiClient, node: str) -> None:
         self.server = server

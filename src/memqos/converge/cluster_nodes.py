@@ -15,7 +15,7 @@ from memqos.record.recordings import Recording
 from memqos.record.transfer import SentRecords
 
 _AT_ONCE: Final = 8
-"""Agents that are asked at a time."""
+"""Agents that are read at a time."""
 _EVERY: Final = 10.0
 """Seconds between two questions: an agent reads the kernel's counters no more often."""
 

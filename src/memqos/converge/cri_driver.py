@@ -1,6 +1,6 @@
 """The driver that has the container runtime write: unified values of its containers.
 
-A runtime writes all that it has stored of a container on every update, whoever asks for it, so
+A runtime writes all that it has stored of a container on every update, also of other clients, so
 values that it does not store are lost.
 """
 

@@ -40,7 +40,7 @@ class DirectDriver:
     def restore_owner(
         self, path: str, owner_state: OwnerState, files: Collection[str]
     ) -> Sequence[str]:
-        """Files have nobody who keeps their values."""
+        """Files have no owner that stores their values."""
         return ()
 
     def read(self, path: str, file: str) -> str | None:
@@ -123,7 +123,7 @@ def _reclaim(change: Change, fs: CgroupFs) -> bytes:
                 # the only way to reclaim.
                 fs.write(change.path, change.file, change.new)
                 return _RECLAIMED
-            # EAGAIN: less than asked for was reclaimed, which may be some (cgroup-v2.rst).
+            # EAGAIN: less than requested was reclaimed, which may be some (cgroup-v2.rst).
             if error.errno != errno.EAGAIN:
                 return _STUCK
         fruitless = fruitless + 1 if _excess(change, fs) >= excess else 0

@@ -17,7 +17,7 @@ class Driver(Protocol):
         """A name; changes that share it are of one owner, and written in one call."""
 
     def read_owner_state(self, change: Change) -> OwnerState | None:
-        """What the owner keeps about the change's cgroup; None where nobody keeps anything."""
+        """What the owner stores about the change's cgroup; None where it stores nothing."""
 
     def write(self, changes: Sequence[Change]) -> bool:
         """Write the values of one batch; False where that took too long and was stopped.
@@ -34,4 +34,4 @@ class Driver(Protocol):
         """
 
     def read(self, path: str, file: str) -> str | None:
-        """What is there now; None where the cgroup or the file was removed."""
+        """The current value; None where the cgroup or the file was removed."""

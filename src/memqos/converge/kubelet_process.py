@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.errors import InputError
+from memqos.errors import InputError, os_reason
 from memqos.host.local_kubelet import KubeletProcess
 from memqos.kube.kubelet.flags import CommandLine, command_line_of, merge_configuration
 from memqos.settings.facts import RawKubeletConfig
@@ -58,7 +58,7 @@ def _read_file(file: str) -> RawKubeletConfig:
         with open(file, "rb") as opened:
             return RawKubeletConfig(file, opened.read())
     except OSError as error:
-        raise InputError((error.strerror or str(error)).lower(), file=file) from None
+        raise InputError(os_reason(error), file=file) from None
 
 
 def _drop_ins(folder: str) -> Iterator[RawKubeletConfig]:
@@ -70,7 +70,7 @@ def _drop_ins(folder: str) -> Iterator[RawKubeletConfig]:
     try:
         entries = sorted(os.scandir(folder), key=lambda each: each.name)
     except OSError as error:
-        raise InputError((error.strerror or str(error)).lower(), file=folder) from None
+        raise InputError(os_reason(error), file=folder) from None
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             yield from _drop_ins(entry.path)

@@ -9,7 +9,7 @@ from memqos.converge.journal import hierarchy_of, read_journal
 from memqos.converge.pod_sources import PodSource
 from memqos.converge.undo import UndoEntries
 from memqos.converge.values import file_fault, value_fault
-from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.errors import InputError, MemqosError, Unreachable, os_reason
 from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.manifest_files import load_file
@@ -66,10 +66,6 @@ class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
     """What is missing or could not be read, in words."""
     faults: tuple[str, ...] = ()
     """Files in a folder of manifests that could not be read: their pods are missing."""
-
-    @property
-    def is_live(self) -> bool:
-        return self.origin == LIVE_ORIGIN
 
     @property
     def facts(self) -> NodeFacts:
@@ -180,7 +176,7 @@ def _read_optional(file: str, notes: list[str]) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        notes.append(f"{file}: {(error.strerror or str(error)).lower()}")
+        notes.append(f"{file}: {os_reason(error)}")
         return None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from memqos.errors import InputError
+from memqos.errors import InputError, os_reason
 from memqos.host.file_version import FileVersion, file_version
 from memqos.host.kubelet import NO_CREDENTIALS, KubeletCredentials, KubeletEndpoint
 from memqos.host.manifest_files import load_files, manifest_paths
@@ -16,6 +16,7 @@ from memqos.kube.pod import Pod
 from memqos.manifests.documents import Document, read_documents
 from memqos.manifests.objects import NoPods, pods
 from memqos.manifests.snapshot import pods_in
+from memqos.plan.semantics import is_stored
 
 if TYPE_CHECKING:
     from memqos.host.apiserver.events import EventPoster
@@ -52,7 +53,7 @@ class PodSource(Protocol):
     def kubelet_endpoint(self, node: "Node | None") -> KubeletEndpoint | None:
         """Whom to ask for the version and configuration of the kubelet of `node`, as given above.
 
-        None where nobody can be asked.
+        None where there is no API server.
         """
         return None
 
@@ -201,11 +202,7 @@ def pods_of_one_node(pods: Sequence[Pod], origin: str) -> list[Pod]:
             hint="take those of one: kubectl get pods -A -o json "
             "--field-selector spec.nodeName=NODE",
         )
-    return [pod for pod in pods if pod.spec.node_name or not _is_stored(pod)]
-
-
-def _is_stored(pod: Pod) -> bool:
-    return pod.metadata.uid is not None and pod.status is not None
+    return [pod for pod in pods if pod.spec.node_name or not is_stored(pod)]
 
 
 class PodsOfFile(NamedTuple):
@@ -297,7 +294,7 @@ class CachedFilePods(PodSource):
                 continue
             for found in manifest_paths(path):
                 if isinstance(found, OSError):
-                    raise _unreadable(found.filename, found)
+                    raise InputError(os_reason(found), file=found.filename)
                 yield found, True
 
 
@@ -306,9 +303,5 @@ def _stable_version(file: str) -> FileVersion | None:
     try:
         version = file_version(file)
     except OSError as error:
-        raise _unreadable(file, error) from None
+        raise InputError(os_reason(error), file=file) from None
     return None if time.time_ns() - version.modified < _TICK else version
-
-
-def _unreadable(file: str, error: OSError) -> InputError:
-    return InputError((error.strerror or str(error)).lower(), file=file)

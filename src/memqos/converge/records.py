@@ -122,7 +122,7 @@ class Damage(msgspec.Struct, frozen=True):
     record: int
     """Counted from 1."""
     torn: bool
-    """Whether only its end is missing. A killed writer had not acted on that; nobody can tell
+    """Whether only its end is missing. A killed writer had not acted on that; it is unknown
     whether it was one, or whether the file was cut short afterwards."""
 
 
@@ -131,7 +131,7 @@ class DecodedJournal(msgspec.Struct, frozen=True):
 
     records: tuple[JournalRecord, ...]
     checksum: int
-    """Of the last good record: what the next one goes on from."""
+    """Of the last good record: the next one's begins with it."""
     damage: Damage | None
 
 

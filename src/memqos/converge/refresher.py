@@ -1,4 +1,4 @@
-"""Reads a source in a thread of its own, while somebody looks: a slow source holds up no screen."""
+"""Reads a source in a thread of its own, while it is shown: a slow source delays no screen."""
 
 import threading
 import time
@@ -10,11 +10,11 @@ from memqos.errors import MemqosError
 from memqos.monitor.instant import NodeInstant, RowQuery
 
 _ATTENTION: Final = 5.0
-"""Seconds after the last question in which reading goes on."""
+"""Seconds after the last request in which reading continues."""
 
 
 class Refresher:
-    """The last instant of a source, read again every `interval` seconds while it is asked for."""
+    """The last instant of a source, read again every `interval` seconds while it is requested."""
 
     def __init__(self, source: NodeSource, interval: float) -> None:
         self.source = source

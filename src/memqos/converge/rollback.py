@@ -23,10 +23,10 @@ from memqos.plan.tree import ABOVE_PODS
 UndoState = Literal[
     "ours", "conflict", "unconfirmed", "refused", "kubelet", "restored", "gone", "unreadable"
 ]
-"""What has become of a value that memqos wrote: still there; changed by somebody else since; still
-there, in the kubelet's place, and nobody knows whether the kubelet keeps it; in a cgroup that
-nobody but the journal calls reserved; in a file that the kubelet keeps; as it was before; vanished
-with its cgroup; or not to be had."""
+"""What has become of a value that memqos wrote: still there; changed by something else since; still
+there, in the kubelet's place, and unknown whether the kubelet keeps it; in a cgroup that
+only the journal calls reserved; in a file that the kubelet keeps; as it was before; removed
+with its cgroup; or unreadable."""
 
 _NOT_RESTORED: Final[frozenset[UndoState]] = frozenset(
     {"ours", "conflict", "unconfirmed", "refused", "unreadable"}
@@ -36,7 +36,7 @@ KubeletFiles = Container[tuple[str, str]] | None
 
 
 class UndoCheck(msgspec.Struct, frozen=True):
-    """A value that memqos would restore, and what is there now."""
+    """A value that memqos would restore, and the current one."""
 
     entry: UndoEntry
     state: UndoState
@@ -58,14 +58,14 @@ class RollbackResult(msgspec.Struct, frozen=True):
     owners_restored: tuple[str, ...] = ()
     """What owners keep again as before."""
     refused: tuple[str, ...] = ()
-    """Cgroups that nobody but the journal calls reserved; it keeps them."""
+    """Cgroups that only the journal calls reserved; it keeps them."""
 
 
 def is_restorable(path: str, reserved: Container[str]) -> bool:
     """Whether records about a cgroup are believed: one that a kubelet makes, or of `reserved`.
 
-    Whoever can write the journal can call any cgroup reserved. So the names of those come from
-    the kubelet's configuration, or from a person.
+    A process that can write the journal can call any cgroup reserved. So the names of those come
+    from the kubelet's configuration, or from a person.
     """
     return kind_of(path) is not None or path in reserved
 
@@ -73,7 +73,7 @@ def is_restorable(path: str, reserved: Container[str]) -> bool:
 def refused_places(
     found: Iterable[UndoCheck], owned: Container[CgroupKey], reserved: Container[str]
 ) -> set[CgroupKey]:
-    """Cgroups that are not believed and have something to restore, be it what an owner keeps."""
+    """Cgroups that are not believed and have something to restore, in a file or at an owner."""
     return {
         each.entry.cgroup_key
         for each in found
@@ -104,7 +104,7 @@ def check_undo_entries(
     reserved: Container[str] = (),
     kubelet_files: KubeletFiles = None,
 ) -> Iterator[UndoCheck]:
-    """Compare what memqos wrote with what is there."""
+    """Compare what memqos wrote with the current values."""
     for entry in entries:
         try:
             same = fs.identity(entry.path) == entry.cgroup or entry.cgroup == NEW_CGROUP

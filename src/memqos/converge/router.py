@@ -34,7 +34,7 @@ class Route(NamedTuple):
 
 
 def route(change: Change, owners: OwnerEndpoints, *, has_inner: bool) -> Route:
-    """Whom to have write a change, among those in reach; `has_inner` tells of crun."""
+    """Which owner writes a change, among those in reach; `has_inner`: the runtime is crun."""
     if owners.is_copy:
         return Route("direct", "a copy of a cgroup tree, without owners")
     if owners.is_direct:
@@ -145,7 +145,7 @@ class Router:
         return self.fs.read(path, file)
 
     def close(self) -> None:
-        """Hang up, wherever there is somebody at the other end."""
+        """Close all connections."""
         for connection in self._connections:
             connection.close()
 

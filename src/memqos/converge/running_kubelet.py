@@ -1,6 +1,6 @@
 """The kubelet that runs on a node: its version and its configuration, and their sources.
 
-Version: the Node, else the kubelet's /metrics, else its process. Configuration: its /configz, else
+Version: the Node, or the kubelet's /metrics, or its process. Configuration: its /configz, or
 the flags of its process with the files these name, else the file where kubeadm puts it.
 """
 

@@ -81,7 +81,7 @@ def _with_container_ids(
     if not found:
         return pod
     # Two pods of one name: a static pod whose manifest changed gets a new UID, and the old one is
-    # being stopped. The newest container tells which is meant.
+    # being stopped. The newest container shows which is meant.
     uid = max(found, key=lambda each: each[1].created_at)[1].labels.get(_UID)
     latest: dict[str, tuple[RuntimeName, ListedContainer]] = {}
     for runtime, each in sorted(found, key=lambda each: each[1].created_at):

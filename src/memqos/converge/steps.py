@@ -56,7 +56,7 @@ def steps_of(
     identities: Mapping[str, int],
     kubelet_managed: Container[tuple[str, str]] = (),
 ) -> tuple[WriteStep, ...]:
-    """Bind changes to cgroups by path → inode; a change whose cgroup is not there is left out."""
+    """Bind changes to cgroups by path → inode; a change without a cgroup is skipped."""
     return tuple(
         WriteStep(change, identities[change.path], (change.path, change.file) in kubelet_managed)
         for change in changes
@@ -85,7 +85,7 @@ _Files = dict[str, set[str]]
 
 
 def batch_steps(steps: Iterable[WriteStep], batch_key: Callable[[Change], str]) -> list[Batch]:
-    """What is written in one call each, in order; `name` tells whose a change is."""
+    """What is written in one call each, in order; `batch_key` names the owner of a change."""
     together: defaultdict[str, Batch] = defaultdict(list)
     for step in steps:
         together[batch_key(step.change)].append(step)
@@ -137,10 +137,10 @@ WriteOutcome = Literal[
 """How a step ended:
 
 - written: it reads back as it should
-- gone: the cgroup has vanished, which is normal
+- gone: the cgroup was removed, which is normal
 - refused: the kernel, or its owner, did not take the value
 - unreachable: the owner does not answer, and the value is not in place
-- overtaken: somebody else has changed it since it was looked at
+- overtaken: something else has changed it since it was read
 - withheld: it would go below memory that cannot be reclaimed, and was not forced
 - stopped: the write took too long, and the value is not in place
 - differs: the write was taken, yet something else is read back
@@ -190,7 +190,7 @@ def _check_step(
         if before is None:
             return WriteResult(change, "gone")
         # An owner may have written it along with another cgroup: crun 1.28 sets the values of its
-        # own cgroup at the scope around it, too. The owner is told all the same.
+        # own cgroup at the scope around it, too. The owner gets it anyway.
         if before not in (change.old, kernel_form(change.file, change.new, options.page_size)):
             return WriteResult(change, "overtaken", f"the value was {before}, not {change.old}")
         unreclaimable = None if options.force else _unreclaimable(change, fs, options.swap_free)
@@ -250,7 +250,7 @@ def _read_back(change: Change, driver: Driver, page_size: int, *, finished: bool
 def _unreclaimable(change: Change, fs: CgroupFs, swap_free: int) -> str | None:
     """Why memory.high may not go as low as this; None where it may.
 
-    Anonymous and shared memory can only leave for swap. Where there is no room, the processes
+    Anonymous and shared memory can only leave for swap. Where that is full, the processes
     would be throttled for ever.
     """
     if change.file != "memory.high" or change.new == MAX or change.raises:

@@ -62,7 +62,7 @@ class SystemdDriver:
             return False
         new = {change.file: change.new for change in changes}
         # cgroup_context_apply() (systemd src/core/cgroup.c) writes memory.oom.group with the memory
-        # properties, 1 only for OOMPolicy=kill: the 1 that the kubelet asked for is lost.
+        # properties, 1 only for OOMPolicy=kill: the 1 that the kubelet has set is lost.
         beside = self.fs.read(path, _OOM_GROUP)
         try:
             self.manager.set_properties(require_unit(path), self._properties(path, new))

@@ -80,7 +80,7 @@ def write_records(entries: Iterable[UndoEntry]) -> Iterator[PriorValueRecord]:
 
 def _merge_write(before: UndoEntry | None, write: PriorValueRecord) -> UndoEntry:
     ours: tuple[str, ...]
-    # Where somebody else has written since, their value is the one to restore.
+    # Where something else has written since, its value is the one to restore.
     original, ours = write.old, (write.new,)
     if before is not None and write.old in before.ours:
         original, ours = before.original, (write.old, *ours)

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from memqos.errors import nearest_name
 from memqos.findings.finding import Severity
 
 JudgingCommand = Literal["audit", "doctor"]
@@ -689,8 +690,6 @@ def unknown_rule(id: str, known: Iterable[str]) -> str | None:
     names = {*known, *[each.partition("/")[0] for each in known]}
     if id in names:
         return None
-    from difflib import get_close_matches
-
-    near = get_close_matches(id, names, 1)
-    hint = f": did you mean {near[0]}?" if near else ": memqos rules lists them"
+    near = nearest_name(id, names)
+    hint = f": did you mean {near}?" if near is not None else ": memqos rules lists them"
     return f"there is no rule {id!r}{hint}"

@@ -43,7 +43,7 @@ class AgentAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentRefusal(Unreachable):
-    """An agent answered, and not with what was asked for."""
+    """An agent answered, but not with what was requested."""
 
     def __init__(self, what: str, status: int, hint: str | None = None) -> None:
         super().__init__(what, hint=hint)
@@ -188,7 +188,7 @@ class _Bytes:
 
 
 def _body_of(answer: bytes, where: str) -> bytes:
-    response = HTTPResponse(_Bytes(answer), method="GET")  # type: ignore[arg-type]
+    response = HTTPResponse(_Bytes(answer), method="GET")  # type: ignore[arg-type] # only reads it
     try:
         response.begin()
         body = response.read()

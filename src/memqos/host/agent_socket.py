@@ -7,7 +7,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final
 
-from memqos.errors import Unreachable
+from memqos.errors import Unreachable, os_reason
 from memqos.units import format_bytes
 
 if TYPE_CHECKING:
@@ -87,4 +87,4 @@ def _unreachable(path: str, error: OSError) -> Unreachable:
     if isinstance(error, TimeoutError):
         return Unreachable(f"{path}: the agent does not answer in time")
     hint = "run as root" if isinstance(error, PermissionError) else None
-    return Unreachable(f"{path}: {(error.strerror or str(error)).lower()}", hint=hint)
+    return Unreachable(f"{path}: {os_reason(error)}", hint=hint)

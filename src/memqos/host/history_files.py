@@ -12,7 +12,7 @@ from typing import IO, Final, NamedTuple, cast
 
 import msgspec
 
-from memqos.errors import InputError, quote_excerpt
+from memqos.errors import InputError, os_reason, quote_excerpt
 from memqos.kube.quantity import Quantity
 from memqos.size.history import SampleBatch, SeriesName, SeriesQuantity
 from memqos.units import format_bytes
@@ -56,7 +56,7 @@ class HistoryFile(NamedTuple):
                 hint="check that it was copied completely",
             ) from None
         except OSError as error:
-            raise InputError((error.strerror or str(error)).lower(), file=self.path) from None
+            raise InputError(os_reason(error), file=self.path) from None
 
 
 class _CsvReader:
@@ -261,7 +261,7 @@ def _json_batches(stream: IO[bytes], file: str) -> Iterator[SampleBatch]:
         try:
             kind = msgspec.json.decode(line, type=_Kind).kind
         except msgspec.DecodeError:
-            # Indented: a document goes on to the end of the file.
+            # Indented: a document that continues to the end of the file.
             line += stream.read(_LARGEST_JSON - len(line))
             if stream.read(1):
                 raise InputError(

@@ -8,6 +8,7 @@ import os
 from stat import S_IWGRP, S_IWOTH
 from typing import Final, NamedTuple
 
+from memqos.errors import os_reason
 from memqos.host.processes import read_stat, read_text
 from memqos.host.versions import kubelet_version
 
@@ -42,7 +43,7 @@ def find_kubelet(proc: str = "/proc") -> KubeletSearch:
     try:
         names = [name for name in os.listdir(proc) if name.isdigit()]
     except OSError as error:
-        return KubeletSearch(why=f"{proc}: {(error.strerror or str(error)).lower()}")
+        return KubeletSearch(why=f"{proc}: {os_reason(error)}")
     for name in names:
         folder = f"{proc}/{name}"
         try:

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from memqos.errors import os_reason
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.kernel.machine import CgroupLayout, Machine, NumaTexts, cgroup_layout, mounts_of
 
@@ -39,14 +40,14 @@ class _Reader:
             with open(path, encoding="utf-8", errors="replace") as file:
                 return file.read()
         except OSError as error:
-            self.missing.setdefault(field, f"{path}: {(error.strerror or str(error)).lower()}")
+            self.missing.setdefault(field, f"{path}: {os_reason(error)}")
             return None
 
     def names(self, field: str, folder: str) -> list[str]:
         try:
             return sorted(os.listdir(folder))
         except OSError as error:
-            self.missing.setdefault(field, f"{folder}: {(error.strerror or str(error)).lower()}")
+            self.missing.setdefault(field, f"{folder}: {os_reason(error)}")
             return []
 
 
@@ -64,7 +65,7 @@ def read_machine(roots: Roots = SYSTEM) -> Machine:
         mount=mounts,
         hugepages=_hugepages(reader, f"{roots.sys}/kernel/mm/hugepages"),
         pressure=_pressure(reader, f"{roots.proc}/pressure"),
-        # A kernel without swap support has no such file, which is not worth a note.
+        # A kernel without swap support has no such file, which needs no note.
         swaps=_Reader().text("swaps", f"{roots.proc}/swaps") or "",
         layout=_layout(mounts, roots.cgroup.rstrip("/")),
         boot_id=None if boot_id is None else boot_id.strip(),

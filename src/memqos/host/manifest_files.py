@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from memqos.errors import InputError
+from memqos.errors import InputError, os_reason
 from memqos.units import format_bytes
 
 FILE_SIZE_LIMIT = 512 << 20
@@ -109,7 +109,7 @@ def _read_stream(name: str, file: BinaryIO) -> LoadedFile:
 
 
 def _file_error(name: str, error: OSError) -> LoadedFile:
-    what = (error.strerror or str(error)).lower()
+    what = os_reason(error)
     return name, InputError(what, file=name, hint=_HINTS.get(error.errno or 0))
 
 

@@ -16,9 +16,6 @@ from memqos.errors import Unreachable
 from memqos.host.grpc import Channel, GrpcError
 from memqos.host.protowire import (
     MalformedMessage,
-    Message,
-    ProtoField,
-    encode_message,
     wire_fields,
 )
 from memqos.kube.pod import Pod
@@ -32,9 +29,7 @@ _LIST_BYTES: Final = 64 << 20
 _EVENT_BYTES: Final = 4 << 20
 """etcd takes objects of 1.5 MiB at most; a static pod may be larger."""
 _SECONDS: Final = 5.0
-_NOT_FOUND: Final = "5"
 _FAILED_PRECONDITION: Final = "9"
-_GET_REQUEST: Final[Message] = {"podUID": ProtoField(1, "text")}
 
 PodEventType = Literal["changed", "deleted", "synced"]
 _EVENT_TYPES: Final[dict[int, PodEventType]] = {
@@ -56,7 +51,7 @@ class PodWatchEvent(NamedTuple):
 
 
 class PodsNotReady(Unreachable):
-    """The kubelet has not heard from all sources of its pods yet, and gives no partial list."""
+    """The kubelet has not read all sources of its pods yet, and gives no partial list."""
 
 
 class PodsApiClient:
@@ -69,20 +64,8 @@ class PodsApiClient:
 
     def list_pods(self) -> list[Pod]:
         """All pods of the node but mirror pods."""
-        answer = self._call("ListPods", b"", _LIST_BYTES)
+        answer = self._call("ListPods", _LIST_BYTES)
         return [_pod(self.socket, data) for data in _messages_in(self.socket, answer, 1)]
-
-    def get_pod(self, uid: str) -> Pod | None:
-        """One pod; None where the kubelet has none of that UID."""
-        request = encode_message(_GET_REQUEST, {"podUID": uid})
-        try:
-            answer = self._call("GetPod", request, _EVENT_BYTES)
-        except Unreachable as error:
-            if isinstance(error.__cause__, GrpcError) and error.__cause__.code == _NOT_FOUND:
-                return None
-            raise
-        found = _messages_in(self.socket, answer, 1)
-        return _pod(self.socket, found[-1] if found else b"")
 
     def watch_pods(self, patience: Callable[[], float]) -> Iterator[PodWatchEvent]:
         """All pods, then `synced`, then changes, as long as the kubelet keeps the watch open.
@@ -111,10 +94,10 @@ class PodsApiClient:
         finally:
             self._watching = None
 
-    def _call(self, method: str, request: bytes, largest: int) -> bytes:
+    def _call(self, method: str, largest: int) -> bytes:
         channel = Channel(self.socket, self._timeout, largest)
         try:
-            return channel.call(f"{_SERVICE}/{method}", request)
+            return channel.call(f"{_SERVICE}/{method}", b"")
         except GrpcError as error:
             raise _describe_refusal(self.socket, method, error) from error
         except Unreachable as error:

@@ -258,7 +258,7 @@ def _size(path: str) -> int:
 
 
 def _latest(frames: list[bytes], room: int) -> list[bytes]:
-    """As many of the last frames as there is room for."""
+    """As many of the last frames as fit."""
     first = len(frames)
     while first and room >= len(frames[first - 1]):
         first -= 1

@@ -146,7 +146,7 @@ def describe_nodes(nodes: Iterable[int]) -> str:
 
 
 def nodes_in(text: str) -> set[int]:
-    """The nodes of a list that is well formed."""
+    """The nodes, or cpus, of a well-formed list such as 0-3,8 (cgroup-v2.rst, cpuset.cpus)."""
     nodes: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

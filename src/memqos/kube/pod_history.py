@@ -129,7 +129,7 @@ class KubeEvent(_Object, frozen=True, kw_only=True):
 
     @property
     def by(self) -> str:
-        """The reporter, unverified: whoever may create events can put any name there."""
+        """The reporter, unverified: a user who may create events can put any name there."""
         old = self.source.component if self.source is not None else None
         return self.reporting_component or old or "somebody"
 

@@ -77,7 +77,7 @@ class ScratchCgroup:
         self.run("cat", str(file))
 
     def workload(self, *, oom_score_adj: int = 0) -> HoldingProcess:
-        """Start a process that holds memory when told to."""
+        """Start a process that holds memory on request."""
         return self._add(HoldingProcess(self._popen([*_PYTHON, str(HOLD_FILE)], oom_score_adj)))
 
     def program(self, *arguments: object, oom_score_adj: int = 0) -> RunningProgram:

@@ -1,4 +1,4 @@
-"""What a run of experiments reports while it goes on, as lines of JSON between machine and host."""
+"""What experiments report while they run, as lines of JSON between machine and host."""
 
 import msgspec
 

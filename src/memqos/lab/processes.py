@@ -1,4 +1,4 @@
-"""Processes of an experiment: one that holds memory on request, and programs that go their way."""
+"""Processes of an experiment: one that holds memory on request, programs that run unattended."""
 
 import os
 import select
@@ -14,7 +14,7 @@ PROGRAMS_FILE: Final = Path(__file__).with_name("workloads") / "programs.py"
 
 
 class HoldingProcess:
-    """A process that holds as much memory of its own as it is told to."""
+    """A process that holds as much memory of its own as was requested."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -35,7 +35,7 @@ class HoldingProcess:
         wait_until(f"{size} bytes are held", self.answered)
 
     def answered(self) -> bool:
-        """Whether it says that it holds what was asked for; each answer is heard once."""
+        """Whether it reports that it holds what was requested; each answer is read once."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], 0)
         return bool(ready) and self._process.stdout.readline() == "held\n"
@@ -60,7 +60,7 @@ class HoldingProcess:
 
 
 class RunningProgram:
-    """A process that goes its own way, and reports its progress line by line."""
+    """A process that runs unattended, and reports its progress line by line."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process

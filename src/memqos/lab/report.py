@@ -74,7 +74,7 @@ class LabReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_scenarios(events: Iterable[LabEvent], place: Place) -> tuple[ScenarioReport, ...]:
-    """All experiments that events tell of, in their order."""
+    """All experiments that events report, in their order."""
     machines: dict[str, LabMachine] = {}
     measured: dict[str, list[RunMeasured]] = {}
     failed: dict[str, list[RunFailed]] = {}

@@ -47,7 +47,7 @@ def scratch_space() -> Iterator[tuple[ScratchCgroup, Path]]:
     name = f"{SCRATCH_PREFIX}{os.getpid()}"
     path = CGROUP_ROOT / name
     folder = Path(_FILES) / f"{name}-{secrets.token_hex(8)}"
-    # It is there before what it removes: no moment is left in which nobody would.
+    # It starts before what it removes is made: at no moment would something be left behind.
     sweeper = subprocess.Popen(
         ["sh", "-c", _SWEEP, "sh", str(path), str(folder)],
         stdin=subprocess.PIPE,

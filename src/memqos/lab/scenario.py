@@ -68,7 +68,7 @@ class Workbench(NamedTuple):
     folder: Path
     """For files."""
     planned: list[Planned]
-    """Filled by whoever writes planned values."""
+    """Filled by the code that writes planned values."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):

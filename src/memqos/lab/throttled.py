@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from memqos.agent.core.guard import GuardTuning
 from memqos.agent.core.node_guard import GUARD_FILES, NodeGuard
@@ -14,11 +16,11 @@ from memqos.lab.processes import RunningProgram
 from memqos.plan.tree import Cgroup
 
 QUICK_GUARD: Final = GuardTuning(period=1.0, calm=5.0)
-"""A machine that is emulated sees little happen in a second, so waiting longer tells no more."""
+"""A machine that is emulated does little in a second, so a longer period shows no more."""
 _PAUSE: Final = 0.2
 
 
-class ThrottledRun(NamedTuple):
+class ThrottledRun(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a program, and what the kernel counted meanwhile."""
 
     end: Literal["finished", "killed", "still throttled"]
@@ -61,14 +63,14 @@ def follow_program(
     events = container.events()
     text = container.read("memory.high")
     return ThrottledRun(
-        "finished" if program.finished else "killed" if program.killed else "still throttled",
-        program.steps,
-        events["high"],
-        events["oom_kill"],
-        moves,
-        time.monotonic() - start,
-        stall_of(container.read("memory.pressure")).full.total / 1e6,
-        int(text) if text.isdigit() else 0,
+        end="finished" if program.finished else "killed" if program.killed else "still throttled",
+        steps=program.steps,
+        high_events=events["high"],
+        kills=events["oom_kill"],
+        guard_steps=moves,
+        seconds=time.monotonic() - start,
+        asleep=stall_of(container.read("memory.pressure")).full.total / 1e6,
+        highest=int(text) if text.isdigit() else 0,
     )
 
 

@@ -40,7 +40,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     enablement: Enablement
-    """Whether Memory QoS is on for these values, and what says so."""
+    """Whether Memory QoS is on for these values, and by which source."""
     qos_class: QosClass | None
     pod: FileSettings
     """By file, such as memory.high. A value of None is not written; `because` says why."""

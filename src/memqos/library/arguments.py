@@ -73,7 +73,7 @@ def resolve_arguments(
     options = SettingsOptions(
         release=release,
         gates=_gates(gates),
-        policy=policy,  # type: ignore[arg-type]
+        policy=policy,  # type: ignore[arg-type] # one of POLICIES, or Disabled
         factor=factor,
         capacity=_bytes("capacity", capacity),
         allocatable=_bytes("allocatable", allocatable),

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from memqos.errors import InputError, quote_excerpt
+from memqos.errors import InputError, nearest_name, quote_excerpt
 from memqos.manifests.documents import Document, decoding_error, unlike
 from memqos.manifests.positions import FieldPath, steps
 
@@ -137,7 +137,7 @@ def _pods(here: _Object, unless_given: _Identity) -> Iterator[Template | NoPods 
     try:
         kind = here.get("kind", str) or unless_given.kind
         if kind not in _GROUPS:
-            meant = _meant_kind(kind)
+            meant = nearest_name(kind, _GROUPS, cutoff=0.85)
             fault = here.error("kind", *_unknown(kind, meant))
             yield fault if meant else NoPods(kind, fault)
             return
@@ -183,15 +183,6 @@ def _unknown(kind: str, meant: str | None) -> tuple[str, str]:
     if not kind:
         return _MISSING, _SUPPORTED
     return f"{quote_excerpt(kind)} is not supported", f"write {meant}" if meant else _SUPPORTED
-
-
-def _meant_kind(kind: str) -> str | None:
-    """The supported kind that a misspelt one stands for; None where it is another kind."""
-    from difflib import get_close_matches
-
-    by_lower = {spelled.lower(): spelled for spelled in _GROUPS}
-    near = get_close_matches(kind.lower(), by_lower, n=1, cutoff=0.85)
-    return by_lower[near[0]] if near else None
 
 
 def _newest(group: str) -> str:

@@ -109,7 +109,7 @@ class DocumentText(NamedTuple):
         return InputError(what, file=self.file, line=place.line, column=place.column, hint=hint)
 
     def too_deep(self, place: Position) -> InputError:
-        """Refuse what would exhaust the stack of whoever walks it."""
+        """Refuse what would exhaust the stack of the code that walks it."""
         return self.error(f"nested more than {DEPTH_LIMIT} levels deep", place)
 
     def duplicate(self, key: str, first: Position, second: Position) -> InputError:

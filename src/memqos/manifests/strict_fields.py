@@ -7,11 +7,10 @@ managedFields, so these are not looked into.
 """
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final
 
-from memqos.errors import InputError
+from memqos.errors import InputError, nearest_name
 from memqos.manifests.objects import Template
 from memqos.manifests.positions import FieldPath
 
@@ -48,10 +47,9 @@ def _fields_of(type_name: str) -> Mapping[str, str]:
 
 
 def _suggestion(name: str, fields: Mapping[str, str]) -> str:
-    by_lower = {field.lower(): field for field in fields}
-    near = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
-    if near:
-        return f"did you mean {by_lower[near[0]]}?"
+    near = nearest_name(name, fields, cutoff=0.7)
+    if near is not None:
+        return f"did you mean {near}?"
     below = [field for field, inner in fields.items() if inner and name in _fields_of(inner)]
     return f"did you mean {below[0]}.{name}?" if len(below) == 1 else _NEWEST
 

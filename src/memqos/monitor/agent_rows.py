@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from memqos.manifests.agent_state import AgentReport, AgentState, CgroupState
-from memqos.monitor.instant import ContainerRow, NodeInstant
+from memqos.monitor.instant import ContainerRow
 from memqos.monitor.rows import RowNames
 from memqos.plan.setting import FileSettings, Rule, Setting
 
@@ -57,20 +57,6 @@ def rows_of_report(
                 numa=_numa(cgroup),
             )
             yield _with_rates(row, (before or {}).get(cgroup.path))
-
-
-def report_instant(
-    report: AgentReport, at: int, origin: str, before: NodeInstant | None = None
-) -> NodeInstant:
-    """A node as its agent alone reports it."""
-    earlier = {} if before is None else {row.path: row for row in before.rows}
-    return NodeInstant(
-        origin=origin,
-        at=at,
-        rows=tuple(rows_of_report(report, at, before=earlier)),
-        planned=plan_of_report(report),
-        agent=report,
-    )
 
 
 def _with_rates(row: ContainerRow, before: ContainerRow | None) -> ContainerRow:

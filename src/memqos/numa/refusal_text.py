@@ -151,7 +151,7 @@ _CAUSE_WORDS: Final[Mapping[AllocationCause, str]] = {
 
 
 def refusal_sentences(refused: RefusedPod, state: MemoryManagerState) -> Iterator[str]:
-    """Why a pod is refused: what was wanted, what stood in the way, where there is room."""
+    """Why a pod is refused: what it requests, what prevents it, where it would fit."""
     whose = "the pod" if refused.container is None else f"container {refused.container}"
     if refused.sizes:
         yield f"{whose} wants {_amounts(refused.sizes)}"

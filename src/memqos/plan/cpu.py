@@ -79,7 +79,7 @@ _SLICE_STEP: Final = 10_000
 
 
 def slice_quota(setting: Setting) -> Setting:
-    """cpu.max of a pod's slice, which systemd is told as whole percents of a CPU.
+    """cpu.max of a pod's slice, which systemd takes as whole percents of a CPU.
 
     The kubelet's systemd driver rounds up, as systemd would round down (opencontainers/cgroups
     systemd/common.go, addCPUQuota).

@@ -1,4 +1,4 @@
-"""Every rule that decides about memory, by its id: each has one text, whoever quotes it.
+"""Every rule that decides about memory, by its id: each has one text, wherever it is quoted.
 
 Rules of planned values are beside the code that applies them. Here are those of memqos's agent and
 of rollback, and those by which the kernel and the kubelet end a container.

@@ -2,9 +2,9 @@
 
 A file starts with a line that names the format. Then come frames: a mark, the length of a payload,
 its checksum, the payload in MessagePack. The first payload is the subject of the file. A frame
-that was cut off or damaged is skipped: reading goes on with the next one that is whole.
+that was cut off or damaged is skipped: reading continues with the next one that is whole.
 
-Times are milliseconds since 1970 by a clock that nobody sets (`RecordClock`), amounts are bytes,
+Times are milliseconds since 1970 by a clock that is never set (`RecordClock`), amounts are bytes,
 shares are thousandths of the time.
 """
 

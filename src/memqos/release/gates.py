@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from memqos.errors import UnsupportedRelease
+from memqos.errors import UnsupportedRelease, nearest_name
 from memqos.release._gate_dependencies import DEPENDENCIES
 from memqos.release._gate_facts import ALIASES, HISTORY
 
@@ -134,8 +134,5 @@ def _lifespan(name: str, minor: int) -> str:
 
 
 def _suggestion(name: str) -> str:
-    from difflib import get_close_matches
-
-    spelled = {gate.casefold(): gate for gate in (*HISTORY, *ALIASES)}
-    close = get_close_matches(name.casefold(), spelled, n=1)
-    return f"did you mean {spelled[close[0]]}?" if close else "check the spelling"
+    near = nearest_name(name, (*HISTORY, *ALIASES))
+    return f"did you mean {near}?" if near is not None else "check the spelling"

@@ -180,7 +180,7 @@ def _deny(
 
 
 def _join_faults(texts: list[str]) -> str:
-    """As many faults as a message has room for, and how many more there are."""
+    """As many faults as fit into a message, and how many more there are."""
     size = len("; and 1000000 more")
     for shown, text in enumerate(texts):
         size += len(text) + len("; ")

@@ -2,7 +2,7 @@
 
 import ssl
 
-from memqos.errors import InputError
+from memqos.errors import InputError, os_reason
 from memqos.host.credential_files import load_certificate
 from memqos.host.file_version import FileVersion, file_version
 
@@ -57,6 +57,4 @@ class Certificate:
 
 
 def _unreadable(file: str, error: OSError) -> InputError:
-    return InputError(
-        (error.strerror or str(error)).lower(), file=file, hint="give a PEM file that can be read"
-    )
+    return InputError(os_reason(error), file=file, hint="give a PEM file that can be read")

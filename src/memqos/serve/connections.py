@@ -179,7 +179,7 @@ class Connections:
         yield from (*self._handshakes, *self._established)
 
     def make_room(self, *, in_handshake: bool) -> bool:
-        """Make room for another connection; False where none can be closed yet."""
+        """Close one for another connection; False where none can be closed yet."""
         if in_handshake:
             group, limit, what = self._handshakes, self._bounds.handshakes, "handshakes"
         else:

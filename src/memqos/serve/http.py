@@ -46,7 +46,7 @@ SOCKET_BUFFER: Final = 64 << 10
 """Bytes that the kernel buffers from a client, and for one: they are charged to the container's
 cgroup. By default it buffers up to 32 MiB (ip-sysctl.rst, tcp_rmem)."""
 ROOM_SECONDS: Final = 0.05
-"""How long no connection is accepted where none can be closed yet to make room for it."""
+"""How long no connection is accepted where none can be closed yet for it."""
 RETRY_SECONDS: Final = 1.0
 """How long no connection is accepted after accept(2) failed for another reason."""
 

@@ -1,6 +1,6 @@
 """A page and its data for one person: static files for anybody, data for who has the token.
 
-The token comes with the page's address, after the #, which browsers send to nobody. The page shows
+The token comes with the page's address, after the #, which browsers never send. The page shows
 it in a header, so no address that a log or a history might keep has it.
 """
 

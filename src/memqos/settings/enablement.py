@@ -1,4 +1,4 @@
-"""Whether Memory QoS is on for what is shown, and what says so."""
+"""Whether Memory QoS is on for what is shown, and by which source."""
 
 from typing import Any, Final, Literal
 

@@ -18,7 +18,7 @@ Placement = Literal["containers", "pods", "margin"]
 all its containers; or each container a little less than its limit."""
 
 Numa = Literal["off", "state", "allocate"]
-"""Who assigns NUMA nodes: nobody, the kubelet by its memory_manager_state, or memqos."""
+"""What assigns NUMA nodes: nothing, the kubelet by its memory_manager_state, or memqos."""
 
 KNOWS_POLICY: Final = Since({22: False, 36: True})
 """Whether the release has a memoryReservationPolicy; before it, requests are always reserved."""
@@ -78,7 +78,7 @@ class SettingsOptions(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int | None = None
     assume_gate_on: bool = False
     """Whether MemoryQoS counts as on where nothing names a node, a kubelet configuration or a
-    cluster, and nobody states the gate (decision 18)."""
+    cluster, and nothing states the gate (decision 18)."""
     allow_old_kernel: bool = False
     """Whether memory.high is written on a kernel that can stop a container there for good."""
 

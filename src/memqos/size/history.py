@@ -22,7 +22,7 @@ _LATEST: Final = float(1 << 40)
 SeriesQuantity = Literal[
     "usage", "anon", "limit", "pressure", "refaults", "stalls", "restarts", "kills"
 ]
-"""What a batch holds: bytes in use (the working set), anonymous bytes, the limit then in force, 1
+"""What a batch holds: bytes in use (the working set), anonymous bytes, the limit at that time, 1
 while the node was under memory pressure, and counters: pages read again after reclaim, time
 stalled for memory, restarts, kills."""
 
@@ -146,7 +146,7 @@ class SeriesHistory:
         self.interval = 0.0
         """Seconds between samples, as the first batch with three or more has them."""
         self.rises = 0.0
-        """How much a counter has grown, resets left out."""
+        """How much a counter has grown, resets excluded."""
         self._last: float | None = None
 
     @property
@@ -166,7 +166,7 @@ class SeriesHistory:
         bound, top = (slots.end_of_last(), slots.peaks[-1]) if slots.peaks else (last, -1.0)
         count, total = 0, 0.0
         for at, value in zip(times, values, strict=True):
-            # The usual case first: time goes on within the last slot.
+            # The usual case first: another sample of the last slot.
             if last < at < bound and at <= end and 0.0 <= value < _LARGEST:
                 if value > top:
                     top = value
@@ -270,7 +270,7 @@ class ContainerHistory(msgspec.Struct):
 
     @property
     def limit(self) -> float | None:
-        """The last limit that was in force; None where it is not known."""
+        """The last limit; None where it is not known."""
         found = self.quantities.get("limit")
         filled = found.slots.filled() if found is not None else []
         return filled[-1][1] if filled else None

@@ -2,7 +2,7 @@
 
 The margin is full for the first day, in which not every hour of a day has been seen, and shrinks
 with the square of the days after that. It rises with growth: records that were set late, and a
-level that goes on rising. Decision 34 says why the rule has this form, and docs/sizing.md what it
+level that keeps rising. Decision 34 says why the rule has this form, and docs/sizing.md what it
 comes to on traces; `bench/size.py` computes that.
 """
 
@@ -121,7 +121,7 @@ def _usual_levels(filled: Sequence[tuple[int, float]], start: float, span: float
 def _trend(quarters: Sequence[float]) -> float:
     """How much the usual level still rises in as long a time again.
 
-    A rise that slows down goes on slowing down: a cache that fills, a program that warms up.
+    A rise that slows down keeps slowing down: a cache that fills, a program that warms up.
     """
     before, last = quarters[2] - quarters[1], quarters[3] - quarters[2]
     if before <= 0 or last <= 0 or not quarters[1]:

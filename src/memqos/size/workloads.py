@@ -59,7 +59,7 @@ class SizedContainer(msgspec.Struct, frozen=True):
     @property
     def evicted_days(self) -> float | None:
         """The share of days of its history above the request while its node was under memory
-        pressure; None where no source tells of that."""
+        pressure; None where no source reports that."""
         known = self.history.quantities
         pressure, usage = known.get("pressure"), known.get("usage")
         request = self.recommendation.request

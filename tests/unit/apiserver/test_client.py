@@ -26,7 +26,6 @@ from memqos.host.apiserver.pager import get_object, list_objects, list_raw_pages
 from memqos.host.apiserver.resources import (
     EVERYTHING,
     LIMIT_RANGE_RESOURCE,
-    NAMESPACE_RESOURCE,
     NODE_RESOURCE,
     POD_RESOURCE,
     QUOTA_RESOURCE,
@@ -42,7 +41,6 @@ class TestLists:
         meta = {"metadata": {"name": "x", "namespace": "shop"}}
         server.pods.put(pod("web-0"))
         server.stores["nodes"].put({"metadata": {"name": "n"}, "status": {"capacity": {"cpu": 2}}})
-        server.stores["namespaces"].put({"metadata": {"name": "shop", "labels": {"a": "b"}}})
         server.stores["limitranges"].put({**meta, "spec": {"limits": [{"type": "Pod"}]}})
         server.stores["resourcequotas"].put({**meta, "spec": {"hard": {"pods": "3"}}})
         api = client(server)
@@ -50,15 +48,13 @@ class TestLists:
         assert web.spec.node_name == "node-1"
         (node,) = list_objects(api, NODE_RESOURCE).items
         assert node.status.capacity == {"cpu": 2}
-        (namespace,) = list_objects(api, NAMESPACE_RESOURCE).items
-        assert namespace.metadata.labels == {"a": "b"}
         in_shop = Selection(namespace="shop")
         (limits,) = list_objects(api, LIMIT_RANGE_RESOURCE, in_shop).items
         assert limits.spec.limits is not None
         assert limits.spec.limits[0].type == "Pod"
         (quota,) = list_objects(api, QUOTA_RESOURCE, in_shop).items
         assert quota.spec.hard == {"pods": "3"}
-        assert [each.path for each in server.request_log][3:] == [
+        assert [each.path for each in server.request_log][2:] == [
             "/api/v1/namespaces/shop/limitranges",
             "/api/v1/namespaces/shop/resourcequotas",
         ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from msgspec import structs
 from tests.vm.guest.bench_arguments import argument
 from tests.vm.guest.pods import Setting_, burstable, watched
 from tests.vm.guest.support import MI, Cgroup
@@ -87,6 +88,6 @@ def test_figures(
             SIZE.tuning,
             SIZE.interval,
         )
-    figures = {"program": program, "setting": setting, "factor": FACTOR, **outcome._asdict()}
+    figures = {"program": program, "setting": setting, "factor": FACTOR, **structs.asdict(outcome)}
     with capsys.disabled():
         print(f"\nFIGURES {json.dumps(figures)}")  # noqa: T201

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.vm.guest.bench_arguments import argument
 from tests.vm.guest.support import Cgroup
 
@@ -25,6 +26,6 @@ def test_figures(
     bench = Workbench(cgroup, tmp_path, [])
     found = read_in_guaranteed_pod(bench, PLACEMENT_VARIANTS[name], TIMES)
     recursive = protection_is_recursive()
-    figures = {"placement": name, "recursive": recursive, "times": TIMES, **found._asdict()}
+    figures = {"placement": name, "recursive": recursive, "times": TIMES, **structs.asdict(found)}
     with capsys.disabled():
         print(f"\nFIGURES {json.dumps(figures)}")  # noqa: T201

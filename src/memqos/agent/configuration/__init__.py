@@ -127,7 +127,7 @@ class RampConfig(ConfigSection, frozen=True):
 
 
 class FightConfig(ConfigSection, frozen=True):
-    """When a value that somebody else keeps changing is left alone."""
+    """When a value that something else keeps changing is left alone."""
 
     times: Annotated[
         Count, _description("How many times a value is restored within that time.")

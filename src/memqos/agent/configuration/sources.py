@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -30,12 +29,12 @@ from memqos.agent.configuration.fields import (
     decode_text_value,
     fields_of,
 )
-from memqos.errors import InputError
+from memqos.errors import InputError, nearest_name
 from memqos.host.manifest_files import load_files
 from memqos.manifests.documents import Document, read_documents
 
 CONFIG_VARIABLE: Final = "MEMQOS_CONFIG"
-"""Names the file; whoever starts the agent reads it."""
+"""Names the file; the code that starts the agent reads it."""
 
 _PREFIX: Final = "MEMQOS_"
 # The kubelet puts these into the environment of every pod for a Service called memqos or memqos-x
@@ -217,10 +216,9 @@ def _list_index(error: InputError) -> tuple[int, ...]:
 
 
 def _suggestion(name: str, known: list[str]) -> str:
-    spelled = {each.casefold(): each for each in known}
-    close = get_close_matches(name.casefold(), spelled, n=1)
-    if close:
-        return f"did you mean {spelled[close[0]]}?"
+    near = nearest_name(name, known)
+    if near is not None:
+        return f"did you mean {near}?"
     return f"there are {', '.join(known)}" if len(known) < 10 else "see memqos config schema"
 
 

@@ -1,4 +1,4 @@
-"""Values changed by somebody else: who it was as far as evidence goes, and when to give in."""
+"""Values that something else changed: the likely writer by the evidence, and when to give in."""
 
 from collections import deque
 from typing import Final, NamedTuple
@@ -128,7 +128,7 @@ one is tried again at the next sync of the pod, at most a minute later (syncFreq
 
 
 class DriftTracker:
-    """Values that somebody else has changed."""
+    """Values that something other than memqos has changed."""
 
     def __init__(self, report: Report, node_intent: NodeIntent, rule: FightConfig) -> None:
         self.drifts: dict[ValueKey, Drift] = {}

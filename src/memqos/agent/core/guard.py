@@ -4,7 +4,7 @@ A task past memory.high reclaims, then sleeps. Where what its container holds ca
 anonymous memory without swap, it neither gets anywhere nor is it killed. Three signs together show
 so: high events come fast, nothing ran for a good part of the time, and nearly all below memory.high
 is unreclaimable. Then memory.high goes up step by step, at the last step to memory.max, where the
-container gets on or is killed as it would be without Memory QoS. When the signs are gone for long
+container gets on or is killed as it would be without Memory QoS. When the signs are absent for long
 enough, and what cannot be reclaimed fits well below, it goes down the same steps.
 
 This is arithmetic over samples: what is written, and how, is decided elsewhere.
@@ -38,7 +38,7 @@ class GuardTuning(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 4
     """From the planned memory.high to memory.max."""
     calm: float = 60.0
-    """How long the signs must be gone before a step down."""
+    """How long the signs must be absent before a step down."""
     longest_calm: float = 3600.0
     """It doubles, up to this, each time a step down was soon taken back."""
 
@@ -153,11 +153,6 @@ def high_at_step(
     return max(bounds.planned, high - high % page_size)
 
 
-def longest_wait(tuning: GuardTuning, interval: float) -> float:
-    """Seconds after which a container that cannot progress has memory.max, if sampled so often."""
-    return tuning.steps * (tuning.period + 2 * interval) + interval
-
-
 def would_stall(sample: GuardSample, share: float = 0.8) -> bool:
     """Whether throttling a container would only stop it: mostly anonymous memory, and no swap."""
     return sample.swap_room == 0 and sample.unreclaimable >= share * max(1, sample.current)
@@ -166,7 +161,7 @@ def would_stall(sample: GuardSample, share: float = 0.8) -> bool:
 def _first_decision(
     watch: GuardState, sample: GuardSample, bounds: HighBounds, tuning: GuardTuning, page_size: int
 ) -> tuple[GuardState, GuardDecision]:
-    """The first sample of a cgroup. One that already has a step's memory.high goes on from it."""
+    """The first sample of a cgroup. One with the memory.high of a step continues there."""
     step = watch.step
     if watch.last is None:
         steps = {

@@ -140,7 +140,7 @@ class NodeGuard:
         return msgspec.structs.replace(cgroup, settings=settings)
 
     def keep_only(self, paths: Collection[str]) -> None:
-        """Forget all cgroups that are gone."""
+        """Forget all removed cgroups."""
         for removed in (self._states.keys() | self._overrides.keys()) - set(paths):
             self.forget(removed)
 

@@ -88,7 +88,7 @@ class NodeIntent:
         return changed
 
     def invalidate_reservations(self) -> None:
-        """Pods have come or gone, or claim something else."""
+        """Pods were added or removed, or claim other amounts."""
         self._parents = None
 
     def update_reservations(self) -> frozenset[str]:

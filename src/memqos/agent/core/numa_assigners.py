@@ -1,8 +1,8 @@
 """NUMA memory that an agent has given out, kept up as pods come, change and go.
 
 A pod is assigned memory once, and keeps it until it is removed. Where it is assigned again, as
-after a resize, it first releases what it has, and keeps its nodes if they have room: so nothing is
-counted twice, and who stays is not moved.
+after a resize, it first releases what it has, and keeps its nodes if enough is free: so nothing is
+counted twice, and no other pod is moved.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ class NumaLedger:
         return uid in self._residents
 
     def update(self, here: Iterable[RunningPod], removed: Iterable[str] = ()) -> set[str]:
-        """Take in residents that were looked at, and that some are gone; whom else it concerns.
+        """Take in residents that were read or removed; the UIDs of other pods it affects.
 
         These are pods for which there was nothing before.
         """
@@ -156,7 +156,7 @@ class NumaAssigner(Protocol):
     def update(
         self, here: Iterable[ObservedPod], removed: Iterable[str], permitted: frozenset[int]
     ) -> set[str]:
-        """Take in pods that were looked at, and UIDs of some that are gone; whom else it concerns.
+        """Take in pods that were read, and UIDs of removed ones; the UIDs of others it affects.
 
         `permitted` are the nodes that pods may use at all.
         """

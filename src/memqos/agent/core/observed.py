@@ -21,7 +21,7 @@ class RestartMarkers(NamedTuple):
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """One value that somebody else has changed."""
+    """One value that something else has changed."""
 
     path: str
     file: str
@@ -139,7 +139,7 @@ class ObservedCgroups:
         return int(content) if content.isdigit() else 0
 
     def apply_observation(self, seen: NodeReading, now: float) -> ObservationUpdate:
-        """Bring up to date; what is new, and what somebody else has changed."""
+        """Bring up to date; what is new, and what something else has changed."""
         new: list[str] = []
         changed: list[ChangedValue] = []
         limited: set[str] = set()

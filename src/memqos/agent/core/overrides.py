@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 from memqos.agent.configuration import AgentConfiguration, AgentMode
 from memqos.agent.configuration.fields import CONFIG_FIELDS, ConfigPath, decode_text_value
-from memqos.errors import InputError
+from memqos.errors import InputError, nearest_name
 from memqos.kube.pod import Pod
 from memqos.kube.shape import is_critical
 from memqos.settings.settings import KNOWS_POLICY, Policy, Settings
@@ -145,7 +145,5 @@ def _short(text: str) -> str:
 
 
 def _suggestion(name: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, _ANNOTATIONS, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(_ANNOTATIONS)}"
+    near = nearest_name(name, _ANNOTATIONS)
+    return f"did you mean {near}?" if near is not None else f"there are {', '.join(_ANNOTATIONS)}"

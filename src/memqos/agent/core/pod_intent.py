@@ -31,7 +31,7 @@ NoticeReason = Literal["NumaUnaligned", "NumaRefused", "NumaUnknown", "NumaBeyon
 """Why a pod's memory is not bound to NUMA nodes:
 
 NumaUnaligned     its pod-level resources are ignored for alignment
-NumaRefused       no nodes have room for it by the rules
+NumaRefused       no nodes have enough memory for it by the rules
 NumaUnknown       the kubelet's state does not know it
 NumaBeyondParent  a cgroup above it, or the machine, does not have its nodes
 """
@@ -66,7 +66,7 @@ class PodIntent(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """namespace/name."""
     mode: AgentMode | None
-    """None where the pod is not selected: its values are somebody else's."""
+    """None where the pod is not selected: its values are not those of memqos."""
     path: str | None = None
     """Of the pod's own cgroup; None where it cannot be named."""
     cgroups: tuple[Cgroup, ...] = ()

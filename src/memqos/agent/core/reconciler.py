@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from memqos.agent.core.numa_bindings import NumaBindings
 
 _FETCH_WINDOW: Final = 15.0
-"""Seconds in which the source is asked for a new cgroup. No source knows pause containers."""
+"""Seconds in which the source is queried for a new cgroup. No source knows pause containers."""
 
 
 class Reconciler:
@@ -154,7 +154,7 @@ class Reconciler:
             self.schedule.schedule_pod(pod, now)
 
     def note_limit_write(self, path: str, now: float) -> None:
-        """Somebody has written memory.max of a container: as a rule a kubelet that resizes it."""
+        """memory.max of a container was written: as a rule by a kubelet that resizes it."""
         cgroup = self.observed.by_path.get(path)
         if (
             cgroup is None
@@ -171,13 +171,13 @@ class Reconciler:
         self._limit_writes[cgroup.pod] = now
 
     def request_confirmation(self, now: float) -> None:
-        """Have the kubelet asked for its configuration once more, unless it is being asked."""
+        """Have the kubelet's configuration read once more, unless a request is under way."""
         if self.drift.unconfirmed_since is None:
             self.drift.require_confirmation(now)
             self.schedule.confirm_at = now
 
     def note_kubelet_request(self) -> None:
-        """The kubelet is asked for its configuration, after all that was observed so far."""
+        """The kubelet's configuration is requested, after all that was observed so far."""
         self.drift.is_requested = True
 
     def confirm(self, now: float, *, answered: bool) -> None:
@@ -188,7 +188,7 @@ class Reconciler:
             self.schedule.confirm_at = now + RECHECK
 
     def resync(self, now: float) -> None:
-        """Events were missed, or somebody asks: look at everything."""
+        """Events were missed, or a full pass was requested: read everything."""
         self.schedule.resync_at = now
 
     # The pass.
@@ -271,7 +271,7 @@ class Reconciler:
 
     @property
     def withholds_high(self) -> bool:
-        """Whether memory.high stays as it is on this kernel, whoever has set it."""
+        """Whether memory.high stays as it is on this kernel, no matter what has set it."""
         return self.planner.node_settings.high_withheld is not None
 
     def due_restores(self, undo_entries: UndoEntries, now: float) -> tuple[UndoEntry, ...]:
@@ -302,7 +302,7 @@ class Reconciler:
             # The kubelet may have been restarted after it answered: asked again, it shows whether
             # the value that was written in its place is the one that it keeps.
             self.request_confirmation(now)
-        # A pod waits for memory.min of others: only a memory.min that was written makes room.
+        # A pod waits for memory.min of others: only a memory.min that was written frees some.
         is_released = any(
             result.outcome == "written" and result.change.file == "memory.min" for result in results
         )

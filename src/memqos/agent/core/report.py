@@ -43,7 +43,7 @@ ErrorKind = Literal["source", "read", "write", "journal", "configuration", "numa
 _WRITE_BOUNDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 _RECONCILE_BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 _QUEUE_LIMIT: Final = 10_000
-"""Events kept while nobody takes them."""
+"""Events kept while nothing takes them."""
 
 
 class LogEvent(NamedTuple):
@@ -55,7 +55,7 @@ class LogEvent(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """Something that concerns a pod, and whoever asks its cluster about it."""
+    """An event about a pod, for the log and for its cluster."""
 
     pod: Pod
     reason: EventReason
@@ -160,7 +160,7 @@ class Report:
         self.announce(pod, "NumaNotAligned", " – ".join([notice.what, *hint.values()]))
 
     def report_drift(self, drift: Drift) -> None:
-        """Count a value that somebody else has changed, and log it."""
+        """Count a value that something else has changed, and log it."""
         self.drifts[drift.file, drift.cause] += 1
         self._note_drift(drift)
         self.log(

@@ -14,7 +14,7 @@ from memqos.converge.undo import UndoEntries, UndoEntry
 class Restores:
     """Whatever memqos has written over, and what of it is still to be put back.
 
-    Where somebody else has changed a value since, theirs stays, and that is reported once.
+    Where something else has changed a value since, that value stays, and this is reported once.
     """
 
     def __init__(self, cgroups: ObservedCgroups, schedule: Schedule, report: Report) -> None:

@@ -111,7 +111,7 @@ class Schedule:
         return self.backoff.note_failure(path, now)
 
     def schedule_reply(self, now: float) -> None:
-        """Somebody who was asked has answered."""
+        """A source has answered."""
         self._take_at = now
 
     def schedule_fetch(self, now: float) -> None:

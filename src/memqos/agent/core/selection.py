@@ -14,7 +14,7 @@ from memqos.plan.cpuset import MEMS
 from memqos.plan.tree import Cgroup
 
 _FAST_MIGRATION: Final = 16 << 20
-"""Bytes that move to other NUMA nodes so fast that nobody has to wait."""
+"""Bytes that move to other NUMA nodes so fast that no process has to wait."""
 
 
 class ChangeSelection(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ def _ramp_down(
 def _pods_waiting(
     changes: Sequence[Change], node_intent: NodeIntent, cgroups: ObservedCgroups
 ) -> frozenset[str]:
-    """Pods for which there is no room yet: the sum of memory.min counts as it stands."""
+    """Pods that do not fit into the budget yet: the sum of memory.min counts as it stands."""
     raised = [
         change
         for change in changes

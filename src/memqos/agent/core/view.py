@@ -1,7 +1,7 @@
 """A node as its agent sees it at the end of a turn, as values that never change.
 
 Those who answer scrapes and requests for the state run in another thread than the core. They read
-such a view, which is whole, while the core goes on.
+such a view, which is whole, while the core continues.
 """
 
 from collections.abc import Iterator, Mapping

@@ -21,7 +21,7 @@ from memqos.cli.numa.node_source import machine_option, read_state_text, snapsho
 from memqos.cli.options import release_options, resolve_release
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
 from memqos.draw.text.lines import Table
-from memqos.errors import InputError, MemqosError
+from memqos.errors import InputError, MemqosError, os_reason
 from memqos.host.durable import replace
 from memqos.kernel.file_formats import node_list
 from memqos.numa.checkpoint import (
@@ -315,9 +315,7 @@ def _write_state(target: str, text: str) -> None:
     try:
         replace(target, text.encode())
     except OSError as error:
-        raise MemqosError(
-            f"{target}: {(error.strerror or str(error)).lower()}", hint="nothing was changed"
-        ) from None
+        raise MemqosError(f"{target}: {os_reason(error)}", hint="nothing was changed") from None
 
 
 def _print_repair(
@@ -365,8 +363,9 @@ def _read_state(path: str) -> MemoryManagerState:
 
 
 def _diff_row(each: StateDifference) -> list[str]:
-    both = isinstance(each.one, int) and isinstance(each.other, int) and each.is_size
-    change = signed_difference(each.one, each.other) if both else ""  # type: ignore[arg-type]
+    change = ""
+    if isinstance(each.one, int) and isinstance(each.other, int) and each.is_size:
+        change = signed_difference(each.one, each.other)
     return [each.where, each.what, _diff_cell(each, each.one), _diff_cell(each, each.other), change]
 
 

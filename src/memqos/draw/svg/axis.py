@@ -47,7 +47,7 @@ class Zone(NamedTuple):
 def zones(
     minimum: int, low: int, high: int | str | None, maximum: int | None, axis: Axis
 ) -> list[Zone]:
-    """The zones of a bar from left to right; without a maximum it goes on past the axis."""
+    """The zones of a bar from left to right; without a maximum it continues past the axis."""
     end = axis.end + 1 if maximum is None else maximum
     steps: list[tuple[ZoneKind, int]] = [("min", minimum), ("low", low)]
     if isinstance(high, int):

@@ -176,4 +176,5 @@ def _result_data(result: ReplayResult, levels: ContainerLevels) -> dict[str, Any
 
 
 def _excess_data(excess: Excess) -> dict[str, Any]:
-    return msgspec.to_builtins(excess)  # type: ignore[no-any-return]
+    data: dict[str, Any] = msgspec.to_builtins(excess)
+    return data

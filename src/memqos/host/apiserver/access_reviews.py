@@ -100,7 +100,7 @@ class AccessReviewer:
         self._rate = Bucket(_AT_ONCE, _SECONDS_EACH)
 
     def authenticate(self, token: str) -> Caller | None:
-        """Who holds a token; None where nobody does, or no more."""
+        """The user of a token; None where it is not valid, or no longer."""
         key = sha256(token.encode("latin-1", "replace")).digest()
         with self._lock:
             known = self._callers.get(key)

@@ -157,7 +157,7 @@ class ApiClient:
         longest: float | None = None,
         line_seconds: float = READ_SECONDS,
     ) -> Iterator[ResponseStream]:
-        """An answer that goes on, until nothing has arrived for `read_timeout` seconds.
+        """A streamed answer: it ends when nothing has arrived for `read_timeout` seconds.
 
         It must end within `longest`, and a line that has begun must end within `line_seconds`.
         """

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from memqos.errors import InputError, MemqosError
+from memqos.errors import InputError, MemqosError, os_reason
 from memqos.host.apiserver.exec_plugin import ExecCredential, run_exec_plugin
 from memqos.host.apiserver.kubeconfig import ClusterAccess
 from memqos.host.credential_files import (
@@ -270,7 +270,7 @@ def _token_in(file: str) -> str:
     try:
         token = read_token(file)
     except OSError as error:
-        raise _unreadable(file, error) from None
+        raise InputError(os_reason(error), file=file) from None
     if token is None:
         raise _no_token(file)
     return token
@@ -290,11 +290,7 @@ def _read(file: str) -> bytes:
         with open(file, "rb") as opened:
             return opened.read()
     except OSError as error:
-        raise _unreadable(file, error) from None
-
-
-def _unreadable(file: str, error: OSError) -> InputError:
-    return InputError((error.strerror or str(error)).lower(), file=file)
+        raise InputError(os_reason(error), file=file) from None
 
 
 def _version(file: str) -> tuple[str, FileVersion | None]:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from memqos.errors import InputError
+from memqos.errors import InputError, os_reason
 from memqos.manifests.documents import Document, decoding_error, read_documents
 
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -248,7 +248,7 @@ def _documents(paths: Iterable[str]) -> Iterator[tuple[str, Document]]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            what = (error.strerror or str(error)).lower()
+            what = os_reason(error)
             raise InputError(what, file=path, hint="see KUBECONFIG") from None
         if data.strip():
             document = next(iter(read_documents(data, path)))

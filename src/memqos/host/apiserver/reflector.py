@@ -142,7 +142,7 @@ class Reflector(Generic[_T]):
 
     @property
     def is_synced(self) -> bool:
-        """Whether there has been a list, and the watch goes on: else the copy may be outdated."""
+        """Whether there was a list, and its watch runs: otherwise the copy may be outdated."""
         return self._is_synced and not self._is_stale
 
     @property

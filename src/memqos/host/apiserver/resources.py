@@ -8,16 +8,10 @@ import msgspec
 from memqos.cluster.limit_range import LimitRange
 from memqos.cluster.quota import ResourceQuota
 from memqos.kube.node import Node
-from memqos.kube.pod import ObjectMeta, Pod
+from memqos.kube.pod import Pod
 
 _T = TypeVar("_T")
 Query = dict[str, str]
-
-
-class NamespaceObject(msgspec.Struct, frozen=True):
-    """A Namespace, as far as it is known by its name and labels."""
-
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class ApiResource(msgspec.Struct, Generic[_T], frozen=True):
@@ -43,9 +37,6 @@ class ApiResource(msgspec.Struct, Generic[_T], frozen=True):
 
 POD_RESOURCE: Final = ApiResource("", "v1", "pods", Pod)
 NODE_RESOURCE: Final = ApiResource("", "v1", "nodes", Node, is_namespaced=False)
-NAMESPACE_RESOURCE: Final = ApiResource(
-    "", "v1", "namespaces", NamespaceObject, is_namespaced=False
-)
 LIMIT_RANGE_RESOURCE: Final = ApiResource("", "v1", "limitranges", LimitRange)
 QUOTA_RESOURCE: Final = ApiResource("", "v1", "resourcequotas", ResourceQuota)
 

@@ -60,7 +60,7 @@ _current: Final[ContextVar[Deadline | None]] = ContextVar("deadline", default=No
 
 
 class _DeadlineSocket:
-    """A socket whose reads time out at a deadline."""
+    """A socket whose reads time out at a deadline; mixed into one, which mypy cannot see."""
 
     deadline: Deadline | None = None
     _pause: float | None = None
@@ -96,6 +96,8 @@ class _TlsSocket(_DeadlineSocket, ssl.SSLSocket):
 
 
 class _DeadlineConnection:
+    """A connection of such sockets; mixed into one of urllib3."""
+
     sock: Any
 
     def _new_conn(self) -> socket.socket:

@@ -10,7 +10,6 @@ import msgspec
 
 from memqos.host.protowire import Message, ProtoField, Repeated, encode_message
 
-PLUGIN: Final = "nri.pkg.api.v1alpha1.Plugin"
 RUNTIME: Final = "nri.pkg.api.v1alpha1.Runtime"
 
 EVENTS: Final = {
@@ -87,7 +86,7 @@ class NriContainer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     pod_uid: str
     limit: int | None = None
-    """Its memory limit; of an update, the one that is asked for."""
+    """Its memory limit; of an update, the requested one."""
     unified: Mapping[str, str] = {}
     """Those of the kubelet: at creation only from NRI 0.10 on, in an update always."""
 

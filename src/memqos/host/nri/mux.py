@@ -31,7 +31,7 @@ class Mux:
     """A connection to a runtime. Any thread may send; one thread receives."""
 
     def __init__(self, connection: socket.socket) -> None:
-        # A stopped runtime reads nothing: whoever sends must not wait for it for ever.
+        # A stopped runtime reads nothing: a sender must not wait for it without end.
         connection.setsockopt(
             socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_SEND_SECONDS, 0)
         )

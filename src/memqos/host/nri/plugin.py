@@ -118,7 +118,7 @@ class NriConnection:
         except OSError as error:
             raise unreachable_over_nri(f"takes no updates: {error.strerror}") from None
         if not done.wait(timeout):
-            # Whoever writes next is told at once; a new connection waits for the runtime by itself.
+            # The next write fails at once; a new connection waits for the runtime by itself.
             self.hang_up()
             raise unreachable_over_nri(f"has not answered within {timeout:g} s")
         [response] = answers
@@ -129,7 +129,7 @@ class NriConnection:
             raise UpdateRefused(response.message or "the update of a container has failed")
 
     def hang_up(self) -> None:
-        """End the connection; whoever waits for an answer gets none."""
+        """End the connection; a caller that waits for an answer gets none."""
         self._mux.hang_up()
         with self._calling:
             waiting, self._waiting = self._waiting, {}

@@ -27,7 +27,7 @@ _RESPONSE_FIELDS: Final[Message] = {
 
 
 class TtrpcMessage(NamedTuple):
-    """A request or a response. Whoever calls numbers its calls 1, 3, 5, …"""
+    """A request or a response. The caller numbers its calls 1, 3, 5, …"""
 
     type: int
     call: int

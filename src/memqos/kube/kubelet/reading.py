@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.errors import InputError
+from memqos.errors import InputError, nearest_name
 from memqos.kube.kubelet import FaultStage, KubeletConfiguration, KubeletFault, with_defaults
 from memqos.kube.kubelet.decoding import KINDS, SINCE, decode_kubelet
 from memqos.kube.kubelet.validation import (
@@ -89,8 +89,6 @@ def kubelet_from(
 def _unknown(field: str, release: Release) -> Note:
     if field in SINCE:
         return Note(field, f"{IGNORED} {release}", f"it exists since 1.{SINCE[field]}")
-    from difflib import get_close_matches
-
-    close = get_close_matches(field, KINDS, n=1) if "." not in field else []
-    hint = f"did you mean {close[0]}?" if close else None
+    near = nearest_name(field, KINDS) if "." not in field else None
+    hint = f"did you mean {near}?" if near is not None else None
     return Note(field, "ignored: there is no such field", hint)

@@ -118,7 +118,7 @@ class Threshold(msgspec.Struct, frozen=True):
         return SIGNALS[self.signal]
 
     def limit(self, capacity: int, *, reclaimed: bool = False) -> Quantity:
-        """Less than this meets it; once met, reclaiming goes on until `reclaimed` is not."""
+        """Less than this meets it; once met, reclaiming continues until `reclaimed` is not."""
         limit = self.value.of(capacity)
         if reclaimed and self.min_reclaim is not None:
             return limit + self.min_reclaim.of(capacity)

@@ -1,6 +1,8 @@
 """A Guaranteed pod that lives on its page cache, by where protection is claimed (#137880)."""
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from memqos.lab.node import PlannedNode, lab_pod, memory_resources
 from memqos.lab.scenario import MIB, Figures, Hypothesis, LabMeasure, Scenario, Variant, Workbench
@@ -14,7 +16,7 @@ _CAPACITY: Final = 192 * MIB
 _TIMES: Final = 4
 
 
-class PageCacheRun(NamedTuple):
+class PageCacheRun(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the pod's own reading, and of its cache when the node ran short."""
 
     read: int
@@ -61,14 +63,14 @@ def read_in_guaranteed_pod(bench: Workbench, variant: Variant, times: int) -> Pa
         _run_short(node, keep=CACHE_LIMIT + _SLACK)
         kept = container.number("memory.current")
     return PageCacheRun(
-        read,
-        kills,
-        statistics["pgscan"],
-        statistics["workingset_refault_file"],
-        at_own_limit,
-        node_short,
-        before,
-        kept,
+        read=read,
+        kills=kills,
+        scanned=statistics["pgscan"],
+        refaults=statistics["workingset_refault_file"],
+        at_own_limit=at_own_limit,
+        node_short=node_short,
+        before=before,
+        kept=kept,
     )
 
 

@@ -43,7 +43,7 @@ def failure_of(what: str, output: str) -> LabError:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Whoever comes first goes on, the others wait."""
+    """The first process continues, the others wait."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

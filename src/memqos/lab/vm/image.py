@@ -88,7 +88,7 @@ def built_image(suite: Suite = "bookworm") -> MachineImage | None:
 
 
 def machine_image(suite: Suite = "bookworm") -> MachineImage:
-    """The image of today's recipe; whoever comes first builds it, the others wait."""
+    """The image of today's recipe; the first process builds it, the others wait."""
     folder = _folder(suite)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.parent / "lock"):

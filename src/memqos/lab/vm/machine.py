@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 
     @property
     def exit_code(self) -> int | None:
-        """That of the command; None where it was never heard of."""
+        """That of the command; None where it was never received."""
         return next((int(line.split()[1]) for line in self.progress if "exited" in line), None)
 
     @property
@@ -166,7 +166,7 @@ class VM:
     def _command(self) -> Iterator[str]:
         image, topology = self._job.image, self._job.topology
         yield find_program("qemu-system-x86_64") or "qemu-system-x86_64"
-        # Emulated unless KVM is asked for, even where it could be had: a nested one may hang.
+        # Emulated unless KVM is requested, even where it is available: a nested one may hang.
         # 6.12 oopsed (int3 in sched_clock_cpu) in one of 17 boots with a thread for each processor.
         threads = "multi" if topology.suite == "bookworm" else "single"
         accel = f"tcg,thread={threads}" if self._job.accel == "tcg" else self._job.accel
