@@ -18,6 +18,9 @@ _LARGEST: Final = float(1 << 62)
 """Bytes: no container uses more, a counter that wrapped around does."""
 _LATEST: Final = float(1 << 40)
 """Seconds: a later time is in another unit."""
+FEWEST_SAMPLES: Final = 5
+SHORT_GAP: Final = 600.0
+"""Seconds without a sample that are no gap yet, nor are ten usual intervals."""
 
 SeriesQuantity = Literal[
     "usage", "anon", "limit", "pressure", "refaults", "stalls", "restarts", "kills"
@@ -131,6 +134,15 @@ class PeakSlots:
             if peak >= 0
         ]
 
+    def known_seconds(self) -> float:
+        """The time from the first to the last sample, without gaps: these tell nothing."""
+        times = [at for at, _ in self.filled()]
+        steps = sorted(later - earlier for earlier, later in pairwise(times))
+        # Fewer slots than samples make a history: samples are closer together than slots.
+        usual = steps[len(steps) // 4] if len(times) >= FEWEST_SAMPLES else self.width
+        longest = max(SHORT_GAP, 10 * usual)
+        return float(self.width + sum(each if each <= longest else usual for each in steps))
+
 
 class SeriesHistory:
     """What is remembered of one quantity of a series."""
@@ -148,11 +160,6 @@ class SeriesHistory:
         self.rises = 0.0
         """How much a counter has grown, resets left out."""
         self._last: float | None = None
-
-    @property
-    def span(self) -> float:
-        """Seconds from the first to the last sample."""
-        return self.latest - self.start if self.count else 0.0
 
     @property
     def mean(self) -> float:
