@@ -142,7 +142,7 @@ def test_gaps_tell_nothing() -> None:
     assert after_gap.limit == pytest.approx(usual.limit, rel=0.05)
     assert after_gap.risk == pytest.approx(usual.risk, rel=0.2)
     assert "1.9 h of history: shorter than a day, whose peaks may differ" in usual.notes
-    assert any("there are gaps of up to 16[67] h" in note for note in after_gap.notes)
+    assert any("there are gaps of up to 167 h 15 min" in note for note in after_gap.notes)
 
 
 def test_a_small_container_gets_a_minimum_until_a_day_is_known() -> None:

@@ -193,16 +193,16 @@ class SeriesHistory:
             slots.peaks[-1] = top
             self.latest = last
         if not self.interval:
-            self.interval = _usual_interval(times)
+            self.interval = _usual_interval(times, end)
 
     def _place(self, at: float, value: float, last: float, end: float) -> bool:
         """Count a sample that starts a slot, or is not in order; False for one not to be used."""
         faults = self.faults
-        if not 0.0 <= value < _LARGEST:
-            faults.invalid += 1
-            return False
         if not 0.0 <= at <= end:
             faults.unplaced += not 0.0 <= at < _LATEST
+            return False
+        if not 0.0 <= value < _LARGEST:
+            faults.invalid += 1
             return False
         faults.duplicate += at == last
         faults.backward += at < last
@@ -215,12 +215,14 @@ class SeriesHistory:
     ) -> None:
         """Count the rises of a counter; one that falls has started again from 0."""
         for at, value in zip(times, values, strict=True):
+            if until is not None and at > until:
+                continue
             if not 0.0 <= value < _LARGEST:
                 self.faults.invalid += 1
-            elif until is None or at <= until:
-                if self._last is not None:
-                    self.rises += value - self._last if value >= self._last else value
-                self._last = value
+                continue
+            if self._last is not None:
+                self.rises += value - self._last if value >= self._last else value
+            self._last = value
 
     def longest_gap(self) -> float:
         """Seconds of the longest time without a sample, to the length of a slot."""
@@ -232,11 +234,11 @@ class SeriesHistory:
         return gap if gap > 2 * max(self.interval, self.slots.width) else 0.0
 
 
-def _usual_interval(times: Sequence[float]) -> float:
+def _usual_interval(times: Sequence[float], end: float) -> float:
     steps = sorted(
         later - earlier
         for earlier, later in pairwise(times[:64])
-        if 0.0 <= earlier < later < _LATEST
+        if 0.0 <= earlier < later <= end
     )
     return steps[len(steps) // 2] if len(steps) > 1 else 0.0
 
