@@ -26,7 +26,7 @@ _FIRST_DAY_LEVEL: Final = 128 * _MIB
 """At least this before a day is known: what a small container does at its busiest hour, or when
 someone opens a shell in it, has nothing to do with what it uses when idle."""
 _RECORD_WEIGHT: Final = 0.35
-_TREND_WEIGHT: Final = 0.2
+_TREND_WEIGHT: Final = 0.25
 _MOST_GROWTH: Final = 0.5
 _AGEING: Final = 0.2
 """The share that the oldest peak loses if nothing came near it in the newer half. No more, as a
