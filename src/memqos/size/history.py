@@ -236,9 +236,7 @@ class SeriesHistory:
 
 def _usual_interval(times: Sequence[float], end: float) -> float:
     steps = sorted(
-        later - earlier
-        for earlier, later in pairwise(times[:64])
-        if 0.0 <= earlier < later <= end
+        later - earlier for earlier, later in pairwise(times[:64]) if 0.0 <= earlier < later <= end
     )
     return steps[len(steps) // 2] if len(steps) > 1 else 0.0
 
