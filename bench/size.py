@@ -28,8 +28,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from memqos.host.history_files import HistoryFile
 from memqos.size.consequences import workload_of
-from memqos.size.history import HistoryTable, SampleBatch, SeriesHistory
-from memqos.size.need import FEWEST_SAMPLES, need_of
+from memqos.size.history import FEWEST_SAMPLES, HistoryTable, SampleBatch, SeriesHistory
+from memqos.size.need import need_of
 from memqos.size.recommendation import SizeOptions, recommend, round_up
 from memqos.size.risk import estimated_risk
 

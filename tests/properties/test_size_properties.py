@@ -42,6 +42,21 @@ def test_the_largest_value_is_in_some_slot(samples: list[tuple[float, float]]) -
     assert history.count == len(samples)
 
 
+@given(SAMPLES, st.floats(0, 2e9))
+def test_what_comes_after_until_changes_nothing(
+    samples: list[tuple[float, float]], until: float
+) -> None:
+    known = [each for each in samples if not until < each[0] < 1 << 40]
+    whole, cut = SeriesHistory(), SeriesHistory()
+    for history, used in ((whole, samples), (cut, known)):
+        history.add([at for at, _ in used], [value for _, value in used], until)
+    answers = [
+        recommend(ContainerHistory(SeriesName("a"), {"usage": each}), SizeOptions())
+        for each in (whole, cut)
+    ]
+    assert answers[0] == answers[1]
+
+
 @given(USABLE, st.integers(1, 10))
 def test_batches_do_not_matter(samples: list[tuple[float, float]], parts: int) -> None:
     samples = sorted(samples)

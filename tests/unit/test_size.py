@@ -130,6 +130,21 @@ def test_the_margin_of_the_first_day_hardly_shrinks() -> None:
     assert two_days < 0.5 * hour
 
 
+def test_gaps_tell_nothing() -> None:
+    known, gapped = SeriesHistory(), SeriesHistory()
+    hours = [300.0 * index for index in range(24)]
+    known.add(hours, [200.0 * MIB] * 24, None)
+    gapped.add([*hours[:12], *(at + 7 * DAY for at in hours[12:])], [200.0 * MIB] * 24, None)
+    usual, after_gap = [
+        recommend(container(each), SizeOptions(guaranteed=True)) for each in (known, gapped)
+    ]
+    assert after_gap.sureness == "low"
+    assert after_gap.limit == pytest.approx(usual.limit, rel=0.05)
+    assert after_gap.risk == pytest.approx(usual.risk, rel=0.2)
+    assert "1.9 h of history: shorter than a day, whose peaks may differ" in usual.notes
+    assert any("there are gaps of up to 167 h 15 min" in note for note in after_gap.notes)
+
+
 def test_a_small_container_gets_a_minimum_until_a_day_is_known() -> None:
     new, known = sized([20.0 * MIB] * 100), sized([20.0 * MIB] * 400)
     assert new.limit == 128 * MIB
@@ -270,6 +285,19 @@ def test_containers_that_peak_in_turns_need_less_together() -> None:
     assert recommend_for_pod([parts[0], parts[0]], SizeOptions(guaranteed=True)) is None
 
 
+def test_a_pod_as_a_whole_is_as_careful_as_its_containers() -> None:
+    day = [500.0 * MIB] * 100 + [50.0 * MIB] * 188
+    parts = [container(history(each * 4)) for each in (day, day[144:] + day[:144])]
+    tight, usual, careful = [
+        recommend_for_pod(parts, each)
+        for each in (SizeOptions(slack=0.0), SizeOptions(), SizeOptions(risk=0.0))
+    ]
+    assert tight is not None
+    assert usual is not None
+    assert careful is not None
+    assert tight[1] < usual[1] < careful[1]
+
+
 def test_slots_far_apart_are_summed_in_bounded_memory() -> None:
     early, late = PeakSlots(), PeakSlots()
     early.raise_to(0, 1.0)
@@ -338,11 +366,12 @@ def a_node(name: str, memory: int) -> NodeInfo:
     return node_info(name, {"memory": memory * 1000, "cpu": 8000, "pods": 110_000}, ())
 
 
-def a_pod(name: str, request: int) -> Pod:
+def a_pod(name: str, request: int, node: str | None = None) -> Pod:
     resources = ResourceRequirements(requests={"memory": str(request), "cpu": "100m"})
+    container = Container(name="app", image="any", resources=resources)
     return Pod(
         metadata=ObjectMeta(name=name, namespace="shop"),
-        spec=PodSpec(containers=(Container(name="app", image="any", resources=resources),)),
+        spec=PodSpec(containers=(container,), node_name=node),
     )
 
 
@@ -359,6 +388,20 @@ def test_smaller_requests_take_fewer_nodes() -> None:
     assert (web.workload, web.pods, web.requested) == ("web", 6, 1024 * MIB)
     assert web.gain == 6 * (1024 * MIB - web.recommended)
     assert (found.nodes_now, found.nodes_then) == (3, 1)
+
+
+def test_a_pod_that_stays_on_its_node_needs_no_other() -> None:
+    nodes = [a_node(f"n{index}", 2048 * MIB) for index in range(3)]
+    daemons = [a_pod(f"agent-{each.name}", 1024 * MIB, each.name) for each in nodes]
+    pods = [*daemons, a_pod("web-0", 1000 * MIB), a_pod("web-1", 1000 * MIB)]
+
+    def nodes_now(staying: list[Pod]) -> int | None:
+        release = Release.of("1.36")
+        found = cluster_savings(pods, nodes, HistoryTable(), SizeOptions(), release, staying)
+        return found.nodes_now
+
+    assert nodes_now([]) == 3
+    assert nodes_now(daemons) == 2
 
 
 def test_pods_without_history_stay_as_they_are() -> None:

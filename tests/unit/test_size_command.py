@@ -350,8 +350,7 @@ def test_an_audit_with_history_says_what_is_requested_beyond_need(tmp_path: Path
         "CONTAINER         PODS  REQUESTS  NEEDS    GAIN  RISK",
         "shop/db/postgres     2       4Gi   64Mi  8064Mi  1.0%",
         "13 containers without enough history stay as they are",
-        "fits on 2 instead of 2 of 3 nodes, by resources only, without taints, affinity and "
-        "DaemonSets",
+        "fits on 2 instead of 2 of 3 nodes, by resources only, without taints and affinity",
         "",
         "NODE      PODS  ALLOCATABLE     REQUESTED        NEEDED",
         "worker-1     4          7Gi  6720Mi (94%)  2688Mi (38%)",
@@ -384,6 +383,28 @@ def eviction_history(folder: Path, pressed: range) -> str:
     ]
     file.write_text(HEADER.replace("\n", ",node_pressure\n") + "".join(lines))
     return str(file)
+
+
+def test_a_broken_manifest_does_not_select_every_series(tmp_path: Path, steady: str) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text("apiVersion: v1\nkind: Pod\nspec: {containers: 5}\n")
+    for command in ("size", "backtest"):
+        done = memqos(command, str(file), "--history", steady)
+        assert done.code == 1
+        assert "no pod could be read" in done.err
+        assert not done.out
+
+
+def test_daemons_go_with_their_node(tmp_path: Path) -> None:
+    file, dump = tmp_path / "usage.csv", tmp_path / "dump.json"
+    file.write_text(HEADER + rows("shop/db-0/postgres", [50.0 * MIB] * 900))
+    objects = json.loads(Path("examples/cluster/dump.json").read_text())
+    for each in objects["items"]:
+        if each["kind"] == "Pod":
+            each["metadata"]["ownerReferences"] = [{"kind": "DaemonSet"}]
+    dump.write_text(json.dumps(objects))
+    savings = memqos("audit", str(dump), "--history", str(file), "-o", "json").data["savings"]
+    assert savings["nodes_then"] == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from memqos.cli.cluster_access import CLUSTER, LIVE_NODES, RUNNING_PODS, LiveCluster
 from memqos.cli.history_options import HistoryOptions, history_sources, read_table
 from memqos.cli.manifest_reader import ManifestReader
@@ -16,6 +18,22 @@ from memqos.size.recommendation import SizeOptions
 from memqos.size.savings import ClusterSavings, cluster_savings
 
 _KINDS = ("Node", "Pod", "LimitRange", "ResourceQuota", "Namespace")
+_STAYING = ("DaemonSet", "Node")
+"""Owners of pods that go with their node; a Node owns what a kubelet runs from its files."""
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+class _OwnedMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    owner_references: tuple[_Owner, ...] | None = None
+
+
+class _Owned(msgspec.Struct, frozen=True):
+    """By what a pod was created."""
+
+    metadata: _OwnedMetadata = _OwnedMetadata()
 
 
 def audit_history(
@@ -30,20 +48,26 @@ def audit_history(
         for path in ((LIVE_NODES, RUNNING_PODS) if file == CLUSTER else (file,))
     ]
     pods: list[Pod] = []
+    staying: list[Pod] = []
     nodes: list[NodeInfo] = []
     for item in reader.objects(paths, _KINDS):
         try:
-            _count(item, pods, nodes)
+            _count(item, pods, staying, nodes)
         except InputError as error:
             reader.refuse(item.with_position(error))
-    return cluster_savings(pods, nodes, table, SizeOptions(), release)
+    return cluster_savings(pods, nodes, table, SizeOptions(), release, staying)
 
 
-def _count(item: Item, pods: list[Pod], nodes: list[NodeInfo]) -> None:
+def _count(item: Item, pods: list[Pod], staying: list[Pod], nodes: list[NodeInfo]) -> None:
     if item.kind == "Pod":
         pod = item.decode(Pod)
-        if occupies_node(pod):
-            pods.append(pod)
+        if not occupies_node(pod):
+            return
+        pods.append(pod)
+        if any(
+            each.kind in _STAYING for each in item.decode(_Owned).metadata.owner_references or ()
+        ):
+            staying.append(pod)
     elif item.kind == "Node":
         node = item.decode(Node)
         amounts = node.status.allocatable or node.status.capacity or {}

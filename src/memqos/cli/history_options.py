@@ -200,6 +200,9 @@ def select_series(
     for template, pod in reader.pods(files):
         kind, _, name = template.label.partition("/")
         manifests.append(WorkloadManifest(kind, name, template.namespace or namespace, pod))
+    if arguments and not manifests and not others:
+        # Without targets every series would be meant.
+        raise InputError("no pod could be read", hint="give a manifest, or a pod by its name")
     return HistorySelection(
         tuple(manifests),
         tuple(each.rpartition("/")[2] if each.count("/") == 1 else each for each in others),

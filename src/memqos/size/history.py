@@ -18,6 +18,9 @@ _LARGEST: Final = float(1 << 62)
 """Bytes: no container uses more, a counter that wrapped around does."""
 _LATEST: Final = float(1 << 40)
 """Seconds: a later time is in another unit."""
+FEWEST_SAMPLES: Final = 5
+SHORT_GAP: Final = 600.0
+"""Seconds without a sample that are no gap yet, nor are ten usual intervals."""
 
 SeriesQuantity = Literal[
     "usage", "anon", "limit", "pressure", "refaults", "stalls", "restarts", "kills"
@@ -131,6 +134,15 @@ class PeakSlots:
             if peak >= 0
         ]
 
+    def known_seconds(self) -> float:
+        """The time from the first to the last sample, without gaps: these tell nothing."""
+        times = [at for at, _ in self.filled()]
+        steps = sorted(later - earlier for earlier, later in pairwise(times))
+        # Fewer slots than samples make a history: samples are closer together than slots.
+        usual = steps[len(steps) // 4] if len(times) >= FEWEST_SAMPLES else self.width
+        longest = max(SHORT_GAP, 10 * usual)
+        return float(self.width + sum(each if each <= longest else usual for each in steps))
+
 
 class SeriesHistory:
     """What is remembered of one quantity of a series."""
@@ -148,11 +160,6 @@ class SeriesHistory:
         self.rises = 0.0
         """How much a counter has grown, resets excluded."""
         self._last: float | None = None
-
-    @property
-    def span(self) -> float:
-        """Seconds from the first to the last sample."""
-        return self.latest - self.start if self.count else 0.0
 
     @property
     def mean(self) -> float:
@@ -186,16 +193,16 @@ class SeriesHistory:
             slots.peaks[-1] = top
             self.latest = last
         if not self.interval:
-            self.interval = _usual_interval(times)
+            self.interval = _usual_interval(times, end)
 
     def _place(self, at: float, value: float, last: float, end: float) -> bool:
         """Count a sample that starts a slot, or is not in order; False for one not to be used."""
         faults = self.faults
-        if not 0.0 <= value < _LARGEST:
-            faults.invalid += 1
-            return False
         if not 0.0 <= at <= end:
             faults.unplaced += not 0.0 <= at < _LATEST
+            return False
+        if not 0.0 <= value < _LARGEST:
+            faults.invalid += 1
             return False
         faults.duplicate += at == last
         faults.backward += at < last
@@ -208,12 +215,14 @@ class SeriesHistory:
     ) -> None:
         """Count the rises of a counter; one that falls has started again from 0."""
         for at, value in zip(times, values, strict=True):
+            if until is not None and at > until:
+                continue
             if not 0.0 <= value < _LARGEST:
                 self.faults.invalid += 1
-            elif until is None or at <= until:
-                if self._last is not None:
-                    self.rises += value - self._last if value >= self._last else value
-                self._last = value
+                continue
+            if self._last is not None:
+                self.rises += value - self._last if value >= self._last else value
+            self._last = value
 
     def longest_gap(self) -> float:
         """Seconds of the longest time without a sample, to the length of a slot."""
@@ -225,11 +234,9 @@ class SeriesHistory:
         return gap if gap > 2 * max(self.interval, self.slots.width) else 0.0
 
 
-def _usual_interval(times: Sequence[float]) -> float:
+def _usual_interval(times: Sequence[float], end: float) -> float:
     steps = sorted(
-        later - earlier
-        for earlier, later in pairwise(times[:64])
-        if 0.0 <= earlier < later < _LATEST
+        later - earlier for earlier, later in pairwise(times[:64]) if 0.0 <= earlier < later <= end
     )
     return steps[len(steps) // 2] if len(steps) > 1 else 0.0
 

@@ -15,7 +15,6 @@ from memqos.size.history import PeakSlots
 
 _DAY: Final = 86_400.0
 _MIB: Final = 1 << 20
-FEWEST_SAMPLES: Final = 5
 
 _STEADY_MARGIN: Final = 0.02
 _NEW_MARGIN: Final = 0.135
@@ -27,7 +26,7 @@ _FIRST_DAY_LEVEL: Final = 128 * _MIB
 """At least this before a day is known: what a small container does at its busiest hour, or when
 someone opens a shell in it, has nothing to do with what it uses when idle."""
 _RECORD_WEIGHT: Final = 0.35
-_TREND_WEIGHT: Final = 0.4
+_TREND_WEIGHT: Final = 0.25
 _MOST_GROWTH: Final = 0.5
 _AGEING: Final = 0.2
 """The share that the oldest peak loses if nothing came near it in the newer half. No more, as a
@@ -54,6 +53,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     slope: float
     """Bytes a day by which the usual level rises; 0 where it does not."""
     days: float
+    """Days of history, without gaps."""
 
 
 def need_of(slots: PeakSlots, scale: float = 1.0) -> Need:
@@ -63,7 +63,7 @@ def need_of(slots: PeakSlots, scale: float = 1.0) -> Need:
     span = filled[-1][0] - start + slots.width
     peak_at, peak = max(filled, key=lambda each: each[1])
     aged = max(value * _age_weight(at, start, span) for at, value in filled)
-    days = span / _DAY
+    days = slots.known_seconds() / _DAY
     newness = 1 / (1 + days * days)
     margin = aged * (_STEADY_MARGIN + _NEW_MARGIN * newness) + _STEADY_PAD + _NEW_PAD * newness
     records = _late_records(filled, start, span, peak)

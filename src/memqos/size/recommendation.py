@@ -5,8 +5,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.size.history import ContainerHistory, PeakSlots, SeriesHistory, SeriesName, sum_of_slots
-from memqos.size.need import FEWEST_SAMPLES, Need, need_of
+from memqos.size.history import (
+    FEWEST_SAMPLES,
+    SHORT_GAP,
+    ContainerHistory,
+    PeakSlots,
+    SeriesHistory,
+    SeriesName,
+    sum_of_slots,
+)
+from memqos.size.need import Need, need_of
 from memqos.size.risk import RISK_OF_SCALE, estimated_risk
 from memqos.units import duration_words, format_bytes, format_time, pluralize
 
@@ -21,7 +29,6 @@ _CLOCK: Final = 10_000_000.0
 _NEAR_LIMIT: Final = 0.97
 _BEYOND_LIMIT: Final = 1.25
 _LONG_INTERVAL: Final = 60.0
-_SHORT_GAP: Final = 600.0
 
 
 class SizeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +71,7 @@ def recommend(history: ContainerHistory, options: SizeOptions) -> Recommendation
         return Recommendation(
             name=history.name, reasons=(why_not,), notes=notes, samples=basis.count
         )
-    scale, about_scale = _chosen_scale(basis, options)
+    scale, about_scale = _chosen_scale(basis.slots, basis.mean, options)
     need, risk = need_of(basis.slots, scale), estimated_risk(basis.slots, scale)
     level, about_kills = _level_beyond_kills(history, need)
     limit = round_up(level)
@@ -106,7 +113,8 @@ def recommend_for_pod(
         return None
     own = [recommend(each, options) for each in histories]
     together = sum_of_slots([each.slots for each in bases])
-    need = need_of(together)
+    scale, _ = _chosen_scale(together, sum(each.mean for each in bases), options)
+    need = need_of(together, scale)
     limit = round_up(need.level)
     if limit >= 0.95 * sum(each.limit or 0 for each in own):
         return None
@@ -131,11 +139,13 @@ def _why_nothing(basis: SeriesHistory) -> str | None:
     return None
 
 
-def _chosen_scale(basis: SeriesHistory, options: SizeOptions) -> tuple[float, tuple[str, ...]]:
+def _chosen_scale(
+    slots: PeakSlots, mean: float, options: SizeOptions
+) -> tuple[float, tuple[str, ...]]:
     """How much of the usual margins to add."""
     if options.risk is not None:
         for scale in RISK_OF_SCALE:
-            if estimated_risk(basis.slots, scale) <= options.risk:
+            if estimated_risk(slots, scale) <= options.risk:
                 return scale, (f"margins × {scale:g} for a risk of {options.risk:.1%} of days",)
         return max(RISK_OF_SCALE), (
             f"no margin brings the risk down to {options.risk:.1%}: the history is too short or "
@@ -145,7 +155,7 @@ def _chosen_scale(basis: SeriesHistory, options: SizeOptions) -> tuple[float, tu
         fitting = [
             scale
             for scale in RISK_OF_SCALE
-            if 1 - basis.mean / round_up(need_of(basis.slots, scale).level) <= options.slack
+            if 1 - mean / round_up(need_of(slots, scale).level) <= options.slack
         ]
         if fitting:
             return fitting[-1], (f"margins × {fitting[-1]:g} for a slack of {options.slack:.0%}",)
@@ -214,10 +224,11 @@ def _data_notes(history: ContainerHistory, basis: SeriesHistory) -> Iterator[str
     if _has_mixed_units(basis):
         values = [value for _, value in basis.slots.filled() if value]
         yield f"values from {min(values):g} to {max(values):g}: are units mixed?"
-    if basis.span < _DAY:
-        yield f"{_length(basis.span / _DAY)} of history: shorter than a day, whose peaks may differ"
+    days = basis.slots.known_seconds() / _DAY
+    if days < 1:
+        yield f"{_length(days)} of history: shorter than a day, whose peaks may differ"
     gap = basis.longest_gap()
-    if gap > max(_SHORT_GAP, 10 * basis.interval):
+    if gap > max(SHORT_GAP, 10 * basis.interval):
         yield f"there are gaps of up to {duration_words(int(gap * 1000))} at a time"
     if basis.interval >= _LONG_INTERVAL:
         every = duration_words(int(basis.interval * 1000))

@@ -31,8 +31,7 @@ _FEWEST_SLOTS: Final = 4
 def estimated_risk(slots: PeakSlots, scale: float = 1.0) -> float:
     """The share of days above the limit: what a history of this length left to chance on the
     traces, and the same rule tried on the past of this series."""
-    filled = slots.filled()
-    days = (filled[-1][0] - filled[0][0] + slots.width) / _DAY
+    days = slots.known_seconds() / _DAY
     past = _violations_in_past(slots, scale)
     return min(1.0, _NEW_RISK / (1 + days) * RISK_OF_SCALE[scale] + _PAST_WEIGHT * past)
 

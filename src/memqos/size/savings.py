@@ -1,11 +1,17 @@
 """What a cluster requests beyond its need, by workload, and how many nodes would be enough."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
 from memqos.cluster.fit import resource_needs
-from memqos.cluster.fit_demand import NodeInfo, SchedulingDemand, scheduling_demand
+from memqos.cluster.fit_demand import (
+    PODS_RESOURCE,
+    NodeInfo,
+    SchedulingDemand,
+    node_info,
+    scheduling_demand,
+)
 from memqos.kube.pod import Pod
 from memqos.kube.resources import CPU, MEMORY, whole
 from memqos.kube.shape import shape_of
@@ -62,8 +68,12 @@ def cluster_savings(
     table: HistoryTable,
     options: SizeOptions,
     release: Release,
+    staying: Collection[Pod] = (),
 ) -> ClusterSavings:
-    """Compare what pods request with what their histories show; all replicas get the same."""
+    """Compare what pods request with what their histories show; all replicas get the same.
+
+    Those of `staying` go with their node: static pods, and those of DaemonSets.
+    """
     needs = _needs_of_workloads(table, options)
     grouped: dict[tuple[str, str, str], list[int]] = {}
     now, then = [], []
@@ -84,12 +94,14 @@ def cluster_savings(
         now.append(scheduling_demand(pod, shape, release))
         then.append(scheduling_demand(resized, shape_of(resized, release), release))
     found = [_savings(key, requests, needs[key]) for key, requests in grouped.items()]
+    fixed = {id(pod) for pod in staying}
+    places = [pod.spec.node_name if id(pod) in fixed else None for pod in pods]
     return ClusterSavings(
         workloads=tuple(sorted(found, key=lambda each: -each.gain)),
         unsized=unsized,
         nodes=len(nodes),
-        nodes_now=nodes_needed(now, nodes, release),
-        nodes_then=nodes_needed(then, nodes, release),
+        nodes_now=nodes_needed(now, places, nodes, release),
+        nodes_then=nodes_needed(then, places, nodes, release),
         by_node=tuple(_savings_by_node(pods, now, then, nodes)),
     )
 
@@ -120,14 +132,25 @@ def _savings_by_node(
 
 
 def nodes_needed(
-    demands: Iterable[SchedulingDemand], nodes: Sequence[NodeInfo], release: Release
+    demands: Iterable[SchedulingDemand],
+    places: Iterable[str | None],
+    nodes: Sequence[NodeInfo],
+    release: Release,
 ) -> int | None:
     """How many of the nodes the pods fill, the largest first; None where they are too few.
 
-    By the scheduler's resource filter alone: taints, affinity and what must run on every node are
-    not looked at. Which pods are largest depends on the resource: the best of four orders counts.
+    By the scheduler's resource filter alone, without taints and affinity. A pod that has a place
+    takes it from its node, and needs no other if the node is not needed. Which pods are largest
+    depends on the resource: the best of four orders counts.
     """
-    needs = [dict(resource_needs(each, release)) for each in demands]
+    needs: list[dict[str, int]] = []
+    staying: dict[str, list[SchedulingDemand]] = {}
+    for demand, place in zip(demands, places, strict=True):
+        if place is None:
+            needs.append(dict(resource_needs(demand, release)))
+        else:
+            staying.setdefault(place, []).append(demand)
+    nodes = [_left_of(each, staying.get(each.name, ())) for each in nodes]
     largest = {
         resource: max(each.allocatable.get(resource, 0) for each in nodes) or 1
         for resource in (MEMORY, CPU)
@@ -145,6 +168,14 @@ def nodes_needed(
     )
     counts = [_first_fit(sorted(needs, key=order), nodes) for order in orders]
     return min((count for count in counts if count is not None), default=None)
+
+
+def _left_of(node: NodeInfo, staying: Iterable[SchedulingDemand]) -> NodeInfo:
+    """A node as it is for others, once some pods are on it."""
+    full = node_info(node.name, {}, staying)
+    left = {name: amount - full.requested.get(name, 0) for name, amount in node.allocatable.items()}
+    left[PODS_RESOURCE] = node.allocatable.get(PODS_RESOURCE, 0) - full.pods
+    return msgspec.structs.replace(node, allocatable=left)
 
 
 def _first_fit(needs: Iterable[dict[str, int]], nodes: Sequence[NodeInfo]) -> int | None:

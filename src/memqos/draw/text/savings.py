@@ -74,7 +74,7 @@ def nodes_line(found: ClusterSavings) -> str:
     """How many nodes would be enough."""
     if not found.nodes:
         return "without Nodes in the dump the number of nodes needed is unknown"
-    caveat = "by resources only, without taints, affinity and DaemonSets"
+    caveat = "by resources only, without taints and affinity"
     if found.nodes_then is None:
         return f"the pods do not fit on {pluralize(found.nodes, 'node')} with these requests"
     now = "more than there are" if found.nodes_now is None else str(found.nodes_now)
