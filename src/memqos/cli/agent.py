@@ -82,10 +82,26 @@ def _metavar(field: ConfigField) -> str:
         return "|".join(get_args(field.bare_type))
     if get_origin(field.bare_type) is tuple:
         return "NAME,…"
-    return "DURATION" if field.is_duration else _METAVARS.get(field.bare_type, "TEXT")
+    if field.is_duration:
+        return "DURATION"
+    return _METAVARS.get(field.bare_type) or _TEXTS.get(field.path[-1], "FILE")
 
 
 _METAVARS: Final[dict[Any, str]] = {int: "NUMBER", float: "NUMBER"}
+_TEXTS: Final = {
+    "release": "VERSION",
+    "labels": "SELECTOR",
+    "serverName": "NAME",
+    "nodeName": "NAME",
+    "folder": "DIR",
+    "journal": "DIR",
+    "cgroupRoot": "DIR",
+    "listen": "ADDRESS:PORT",
+    "socket": "SOCKET",
+    "stateSocket": "SOCKET",
+    "criSocket": "SOCKET",
+}
+"""What a text names, by the last part of its field; another one names a file."""
 
 
 def _field_name(field: ConfigField) -> str:

@@ -81,9 +81,15 @@ def list_command(output: Literal["table", "json", "yaml"]) -> None:
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Only this variant; may be given several times.",
+    help="Run only this variant; may be repeated.",
 )
-@click.option("--runs", type=click.IntRange(1, _MOST_RUNS), default=1, help="How often.")
+@click.option(
+    "--runs",
+    type=click.IntRange(1, _MOST_RUNS),
+    default=1,
+    metavar="N",
+    help="Runs of each variant.  [default: 1]",
+)
 @click.option(
     "-o",
     "--output",
