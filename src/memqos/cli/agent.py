@@ -71,8 +71,14 @@ def _option(field: ConfigField) -> Callable[[_F], _F]:
         _parameter_name(field),
         metavar=_metavar(field),
         multiple=field.path == GATES_PATH,
-        help=field.description,
+        help=field.description + _GROUP_HELP.get(field.path[0], ""),
     )
+
+
+_GROUP_HELP: Final = {
+    "canary": " The agent observes the others, and writes nothing to them.",
+}
+"""What a selector is for, which its fields do not say."""
 
 
 def _metavar(field: ConfigField) -> str:
@@ -100,6 +106,7 @@ _TEXTS: Final = {
     "socket": "SOCKET",
     "stateSocket": "SOCKET",
     "criSocket": "SOCKET",
+    "nriSocket": "SOCKET",
 }
 """What a text names, by the last part of its field; another one names a file."""
 
