@@ -137,8 +137,9 @@ def comparison_line(report: BacktestReport) -> str:
     killed = sum(each.killed.count for each in after) - sum(each.killed.count for each in before)
     more = "longer" if throttled >= 0 else "shorter"
     return (
-        f"{report.settings[1]} against {report.settings[0]}: throttled "
-        f"{duration_words(int(abs(throttled) * 1000))} {more}, {killed:+,} kills"
+        f"the second setting compared with the first: throttled "
+        f"{duration_words(int(abs(throttled) * 1000))} {more}, "
+        + pluralize(abs(killed), "more kill" if killed >= 0 else "fewer kill")
     )
 
 

@@ -157,13 +157,13 @@ def _answer_lines(answers: NodeAnswers) -> Iterator[str]:
     if admission is not None and not admission.allowed:
         yield f"  the API server refuses it, {admission.cause}: {admission.message}"
     why = f", {verdict.message}" if verdict.message else ""
-    yield f"  the kubelet answers {verdict.verdict}{why}"
+    yield f"  the kubelet's decision: {verdict.verdict}{why}"
     if verdict.preempted:
         names = ", ".join([pod.metadata.name or "?" for pod in verdict.preempted])
         yield f"  it evicts other pods for it: {names}"
     help_text = resize_help(verdict)
     if help_text is not None:
-        yield f"  what helps: {help_text}"
+        yield f"  fix: {help_text}"
 
 
 _EFFECTS: Final[Mapping[LimitEffect, str]] = {
