@@ -20,7 +20,7 @@ from memqos.kube.shape import containers_of, shape_of
 from memqos.kube.validation import FieldError
 from memqos.library.arguments import Amount, Manifest, resolve_arguments, take_pod
 from memqos.library.loading import LoadedPod as LoadedPod
-from memqos.library.loading import Source, check_list, wrong_type
+from memqos.library.loading import Source, check_list
 from memqos.library.loading import load as load
 from memqos.plan.semantics import Planner
 from memqos.plan.setting import FileSettings, Setting
