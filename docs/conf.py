@@ -10,9 +10,11 @@ html_copy_source = False
 html_show_copyright = False
 
 NAVIGATION = {
-    "Guides": "install guard protection swap sizing owners live-clusters alerts scripting library",
+    "Guides": "install platforms guard protection swap sizing owners live-clusters alerts ci scripting "
+    "library",
     "Commands": "commands/*",
-    "Reference": "metrics terminal differences threat-model performance architecture",
+    "Reference": "metrics terminal differences stability threat-model benchmarks performance "
+    "architecture",
     "Decisions": "decisions/*",
 }
 

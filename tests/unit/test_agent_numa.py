@@ -208,7 +208,7 @@ class TestAPodThatDoesNotFit:
         assert bound(bed, late) == ["1-2"]
         (event,) = bed.log_events("not changed")
         assert event.fields == {"pod": "shop/late", "reason": "NumaRefused"}
-        assert "wants memory 999Mi" in event.what
+        assert "requests memory 999Mi" in event.what
         assert 'namespace="shop",pod="late",reason="NumaRefused"} 1' in metrics(bed)
         (shown,) = [each for each in report(bed)["pods"] if each["pod"] == "shop/late"]
         assert shown["notices"][0]["reason"] == "NumaRefused"

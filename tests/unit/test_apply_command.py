@@ -81,7 +81,7 @@ class TestApply:
         done = shell.memqos("apply", shell.saved({("/kubepods", MIN): str(MI)}), "--yes")
         assert done.out.splitlines() == [
             "   cgroup     file        now     planned",
-            "+  /kubepods  memory.min  0    →  1Mi",
+            "+  /kubepods  memory.min    0  →      1Mi",
             "",
             "1 to set",
             "1 written",

@@ -394,8 +394,8 @@ def test_what_could_not_be_read_is_not_called_empty(tmp_path: Path) -> None:
 def test_rules_are_listed_and_explained() -> None:
     everything = memqos("rules")
     assert everything.code == 0
-    assert "audit   warning   pod/throttled" in everything.out
-    assert "doctor  error     machine/cgroup-v2" in everything.out
+    assert "audit    warning   pod/throttled" in everything.out
+    assert "doctor   error     machine/cgroup-v2" in everything.out
     one = memqos("rules", "pod/throttled").out
     assert one.startswith("pod/throttled  warning, memqos audit\n")
     assert "fix: raise the limit" in one

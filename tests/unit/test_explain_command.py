@@ -381,3 +381,17 @@ def test_the_picture_names_namespace_release_and_whether_memory_qos_is_on() -> N
     drawn = memqos("explain", "-", "--release", "1.37", "-o", "svg", stdin=text).stdout
     assert "pod/good in shop · Burstable" in drawn
     assert "Kubernetes 1.37 · MemoryQoS as if on" in drawn
+
+
+def test_releases_with_equal_settings_are_one_line() -> None:
+    done = memqos("explain", "-", "--compare", "1.24,1.26,1.36", stdin=GOOD)
+    first, second, shown, *_ = done.stdout.splitlines()
+    assert first.startswith("Kubernetes 1.24, 1.26 · MemoryQoS as if on · hard reservation")
+    assert second.startswith("Kubernetes 1.36 · ")
+    assert "by default it is off in 1.24, 1.26, 1.36 (alpha)" in shown
+
+
+def test_why_is_of_one_release() -> None:
+    done = memqos("explain", "-", "--compare", "1.24,1.36", "--why", stdin=GOOD)
+    assert done.returncode == 64
+    assert "give --release" in done.stderr

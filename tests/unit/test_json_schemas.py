@@ -128,6 +128,8 @@ SAMPLES: Final[dict[str, list[str]]] = {
     "why": [
         "why pod/api-1 -n shop --records examples/records",
         "why pod/report-28 -n shop --records examples/records",
+        "why pod/db-0 -n shop --records examples/records --readings",
+        "why --records examples/records",
     ],
 }
 

@@ -140,6 +140,10 @@ def test_a_cluster_is_audited() -> None:
             lambda: memqos.plan(POD, capacity="1Gi"),  # type: ignore[arg-type]
             "pods: a dict is not a list of pods",
         ),
+        (
+            lambda: memqos.audit(5),  # type: ignore[arg-type]
+            "objects: an int is not a list of objects",
+        ),
         (lambda: memqos.load("no-such.yaml"), "no-such.yaml: no such file or directory"),
         (
             lambda: memqos.explain(POD).setting("memory.high", "db"),

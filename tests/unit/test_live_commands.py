@@ -224,13 +224,13 @@ class TestResize:
         server.stores["nodes"].put(node("node-1"))
         server.pods.put(self.with_image(in_shop("web-0", requests=self.SMALL)))
         fits = self.resize(tmp_path)
-        assert (fits.code, "the kubelet answers Accepted" in fits.out) == (0, True), fits.out
+        assert (fits.code, "the kubelet's decision: Accepted" in fits.out) == (0, True), fits.out
         assert "the release is that of the Node's kubelet, v1.36.4" in fits.out
         server.pods.put(in_shop("db", "node-1", requests={"memory": "4Gi"}))
         server.pods.put(in_shop("elsewhere", "node-2", requests={"memory": "4Gi"}))
         deferred = self.resize(tmp_path)
         assert deferred.code == 2
-        assert "the kubelet answers Deferred" in deferred.out
+        assert "the kubelet's decision: Deferred" in deferred.out
 
     def test_without_the_right_to_read_its_pods_there_is_no_answer_of_a_kubelet(
         self, server: FakeApiServer, tmp_path: Path
@@ -240,7 +240,7 @@ class TestResize:
         server.answers["/api/v1/pods"] = 403, {}, b"{}"
         done = self.resize(tmp_path)
         assert done.code == 0
-        assert "the kubelet answers" not in done.out
+        assert "the kubelet's decision" not in done.out
         assert "the kubelet's decision is unknown without the pods of node-1" in done.err
 
     def test_a_context_is_of_no_use_to_files(self, server: FakeApiServer) -> None:

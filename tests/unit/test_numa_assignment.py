@@ -143,7 +143,7 @@ class TestMemqossOwnAllocation:
         plan = site.plan()
         assert site.bound(plan) == {"ac0": "0", "bc0": "1"}
         (note,) = plan.notes
-        assert note.startswith("default/c: not changed: container c0 wants memory 6Gi; no nodes")
+        assert note.startswith("default/c: not changed: container c0 requests memory 6Gi; no nodes")
         site.write(plan)
         assert site.plan().comparison.changes == ()
 

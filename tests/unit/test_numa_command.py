@@ -130,7 +130,7 @@ def test_the_map_is_a_picture_with_words() -> None:
     texts = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert "node 3" in texts
     assert "40Gi of memory" in texts
-    assert "1Gi for the system · 32Gi held · 31Gi free" in texts
+    assert "1Gi for the system · 32Gi assigned · 31Gi free" in texts
     assert "Distances" in texts
     spoken = picture.find("{http://www.w3.org/2000/svg}desc")
     assert spoken is not None
@@ -201,7 +201,7 @@ def test_a_refusal_says_what_is_wanted_where_the_room_is_and_what_would_fit() ->
     assert done.returncode == 2
     for line in (
         "pod/p  Guaranteed  refused: UnexpectedAdmissionError",
-        "container c wants memory 60Gi",
+        "container c requests memory 60Gi",
         "no nodes have enough memory",
         "free memory: at most 31Gi on node 3",
         "memorymanager: finds no nodes, so any node is allowed",

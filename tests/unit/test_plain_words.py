@@ -77,6 +77,24 @@ def test_texts_are_in_plain_words(unclear: str) -> None:
     assert found == []
 
 
+def _metavars(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    with click.Context(command) as context:
+        for parameter in command.params:
+            if not getattr(parameter, "is_flag", False):
+                yield f"{name} {parameter.name}", parameter.make_metavar(context)
+        if isinstance(command, click.Group):
+            for each in command.list_commands(context):
+                found = command.get_command(context, each)
+                assert found is not None
+                yield from _metavars(found, f"{name} {each}")
+
+
+def test_the_value_of_an_option_has_a_name_and_not_a_type() -> None:
+    types = re.compile(r"\b(TEXT|INTEGER|FLOAT|RANGE|PATH|BOOLEAN)\b")
+    found = [name for name, metavar in _metavars(cli, "memqos") if types.search(metavar)]
+    assert found == []
+
+
 def test_every_kind_of_text_is_read() -> None:
     names = {name for name, text in _texts() if text.strip(" |")}
     assert {"memqos plan", "memqos numa show", "memqos plan why"} <= names

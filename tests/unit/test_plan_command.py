@@ -320,7 +320,7 @@ def test_numa_assignments_are_planned_when_asked_for(tmp_path: Path) -> None:
     file.write_text(json.dumps(node))
     done = memqos("plan", "--snapshot", str(file), "--state", str(state), "--why")
     assert done.returncode == 2
-    assert "+  default/p1-node1 c0  cpuset.mems  (empty)  →  0" in done.stdout
+    assert "+  default/p1-node1 c0  cpuset.mems  (empty)  →        0" in done.stdout
     assert "  memory 17Mi of node 0\n  rule numa/kubelet (memory_manager_state" in done.stdout
     assert done.stdout.endswith("6 to set\n")
     assert memqos("plan", "--snapshot", str(file)).returncode == 0

@@ -20,7 +20,7 @@ def test_fit_never_calls_a_node_the_best_whose_kubelet_refuses_the_pod() -> None
         "note: the release is that of the node's kubelet, v1.36.4\n"
         "\n"
         "pod/myide  fits 2 of 4 nodes, best new-1 (least allocated 71, balanced 69)\n"
-        "  asks for cpu 500m, memory 128Mi\n"
+        "  requests cpu 500m, memory 128Mi\n"
         "            free          score\n"
         "node         cpu  memory  least  balanced\n"
         "new-1          2     4Gi     71        69\n"
@@ -84,7 +84,7 @@ def test_many_nodes_are_counted_with_the_reason_of_their_kubelets(tmp_path: Path
     assert done.code == 2
     assert done.out.splitlines()[-3:] == [
         "pod/myide  fits no node",
-        "  asks for cpu 500m, memory 128Mi",
+        "  requests cpu 500m, memory 128Mi",
         f"  the kubelets of 30 nodes refuse it: {ON_WINDOWS}",
     ]
 

@@ -202,7 +202,7 @@ def on_snapshot(tmp_path: Path, name: str, resources: dict[str, Any], *options: 
 def test_a_snapshot_answers_as_its_kubelet_would(tmp_path: Path) -> None:
     fits = on_snapshot(tmp_path, "p0-node1", {"requests": {"memory": "1Gi"}})
     assert fits.code == 0
-    assert "the kubelet answers Accepted" in fits.out
+    assert "the kubelet's decision: Accepted" in fits.out
     assert "note: the kubelet's decision is computed from a snapshot" in fits.out
     # The other pods of the snapshot request 258 Mi: only without them is there enough.
     too_much = on_snapshot(tmp_path, "p0-node1", {"requests": {"memory": "2600Mi"}}, "-o", "json")
@@ -216,7 +216,7 @@ def test_a_snapshot_answers_as_its_kubelet_would(tmp_path: Path) -> None:
         "--others",
         str(tmp_path / "none.yaml"),
     )
-    assert "the kubelet answers Accepted" in alone.out
+    assert "the kubelet's decision: Accepted" in alone.out
 
 
 def test_a_snapshot_that_does_not_say_its_cpus_has_no_answer_of_a_kubelet(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_snapshot_that_does_not_say_its_cpus_has_no_answer_of_a_kubelet(tmp_pa
     (tmp_path / "node.json").write_text(json.dumps(node))
     done = resize(pod(ONE), pod(TWO), tmp_path, "--snapshot", str(tmp_path / "node.json"))
     assert done.code == 0
-    assert "the kubelet answers" not in done.out
+    assert "the kubelet's decision" not in done.out
     assert "note: the kubelet's decision is unknown: " in done.err
     assert "the cpus for pods are not in the snapshot" in done.err
 
@@ -284,5 +284,5 @@ def test_what_the_api_server_refuses_for_its_node_cannot_be_resized_there(tmp_pa
     done = resize(pod(ONE), pod(larger), tmp_path, "--node", str(tmp_path / "node.yaml"))
     assert "pod/web  cannot be resized on its node · stays Burstable" in done.out
     assert "the API server refuses it, NodeCapacity" in done.out
-    assert "the kubelet would answer Deferred" in done.out
+    assert "the kubelet would decide: Deferred" in done.out
     assert "what helps: request at most what the node has for pods" in done.out

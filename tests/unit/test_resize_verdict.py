@@ -161,11 +161,13 @@ class TestCommand:
         others = self.file(tmp_path, "others.yaml", self.a_pod("db", "3Gi", "3.5Gi"))
         done = memqos("resize", old, new, "--node", node, "--others", others)
         assert done.code == 2
-        assert "the kubelet answers Deferred, Node didn't have enough resource: memory" in done.out
-        assert "what helps: it is retried" in done.out
+        assert (
+            "the kubelet's decision: Deferred, Node didn't have enough resource: memory" in done.out
+        )
+        assert "fix: it is retried" in done.out
         alone = memqos("resize", old, new, "--node", node)
         assert alone.code == 0
-        assert "the kubelet answers Accepted" in alone.out
+        assert "the kubelet's decision: Accepted" in alone.out
 
     def test_usage_and_the_image_are_taken_into_account(self, tmp_path: Path) -> None:
         image = "eclipse-temurin:21"

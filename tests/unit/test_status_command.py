@@ -12,9 +12,9 @@ def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
     node = BusyNode(tmp_path, 2)
     done = memqos("status", *FAST, *node.options)
     assert done.code == 0
-    assert "on           no agent of memqos answers on this node" in done.out
-    assert "throttled    nobody" in done.out
-    assert "wrong        nothing" in done.out
+    assert "agent        none answers on this node" in done.out
+    assert "throttled    none" in done.out
+    assert "problems     none" in done.out
 
 
 def test_with_an_agent_that_has_converged(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_with_an_agent_that_has_converged(tmp_path: Path) -> None:
     with agent_answering(node.socket, state_of()):
         done = memqos("status", *FAST, "--agent", node.socket, *node.options)
     assert done.code == 0
-    assert "on           an agent keeps the planned values in place" in done.out
+    assert "agent        keeps the planned values in place" in done.out
     assert "converged    yes, since " in done.out
     assert "(1 min 30 s)" in done.out
 
@@ -33,8 +33,14 @@ def test_what_is_wrong_is_named_and_is_the_exit_code(tmp_path: Path) -> None:
     with agent_answering(node.socket, state):
         done = memqos("status", *FAST, "--agent", node.socket, *node.options)
     assert done.code == 2
-    assert "wrong        the agent's last pass failed: the disk is full" in done.out
+    assert "problems     the agent's last pass failed: the disk is full" in done.out
     assert "converged    no" in done.out
+
+
+def test_pods_of_a_snapshot_count_without_readings_of_their_memory() -> None:
+    done = memqos("status", *FAST, "--snapshot", "tests/nodes/numa.json")
+    assert "pods         8 pods\n" in done.out
+    assert "no memory usage of containers" in done.out
 
 
 def test_what_was_done_in_the_last_hour_is_in_the_records() -> None:

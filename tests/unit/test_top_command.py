@@ -29,8 +29,22 @@ def test_once_prints_a_table() -> None:
     assert facts == "21 containers · 0 throttled · 3.313Gi of 3.835Gi available"
     assert empty == ""
     assert titles.split()[:3] == ["CONTAINER", "QOS", "USAGE"]
-    assert first.split()[:4] == ["…/g-plain-guest", "a", "gua", "17.37Mi"]
-    assert max(map(len, done.out.splitlines())) <= 120
+    assert first.split()[:4] == ["default/g-plain-guest", "a", "gua", "17.37Mi"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_once_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    done = memqos("top", "--once", "--snapshot", SNAPSHOT)
+    assert max(map(len, (done.out + done.err).splitlines())) <= width
+    # A row a container: below their titles, every one begins with a name.
+    rows = done.out.splitlines()
+    title = next(index for index, row in enumerate(rows) if row.startswith("CONTAINER"))
+    if width > 40:
+        assert len(rows) - title - 1 == 21
+        assert "-o wide prints all columns" in " ".join(done.err.split())
+    wide = memqos("top", "--once", "-o", "wide", "--snapshot", SNAPSHOT)
+    assert "REF/S  GUARD  KILLS" in wide.out
 
 
 def test_once_has_every_number_with_its_derivation_as_data() -> None:

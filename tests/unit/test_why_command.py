@@ -296,3 +296,17 @@ class TestAPodToWhichNothingHappened:
             "containers"
         ]
         assert (container["since"], container["until"]) == (None, None)
+
+
+def test_without_a_pod_the_deaths_in_the_records_are_listed() -> None:
+    done = memqos("why", "--records", "examples/records")
+    assert done.code == 0
+    first, *rows = done.out.splitlines()
+    assert first.split("  ")[0] == "when (UTC)"
+    assert [row.split()[2] for row in rows[:3]] == ["shop/report-28", "shop/db-0", "shop/api-1"]
+    assert rows[-1].startswith("memqos why pod/report-28 -n shop --records examples/records  shows")
+    data = memqos("why", "--records", "examples/records", "-n", "shop", "-o", "json").data
+    assert [each["oomKilled"] for each in data["deaths"]] == [False, True, True]
+    assert [each["usage"] for each in data["deaths"]][1:] == [1 << 30, 512 << 20]
+    other = memqos("why", "--records", "examples/records", "-n", "other")
+    assert other.out == "no container in namespace other has died, as far as the records show\n"

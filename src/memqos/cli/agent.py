@@ -71,8 +71,14 @@ def _option(field: ConfigField) -> Callable[[_F], _F]:
         _parameter_name(field),
         metavar=_metavar(field),
         multiple=field.path == GATES_PATH,
-        help=field.description,
+        help=field.description + _GROUP_HELP.get(field.path[0], ""),
     )
+
+
+_GROUP_HELP: Final = {
+    "canary": " The agent observes the others, and writes nothing to them.",
+}
+"""What a selector is for, which its fields do not say."""
 
 
 def _metavar(field: ConfigField) -> str:
@@ -82,10 +88,27 @@ def _metavar(field: ConfigField) -> str:
         return "|".join(get_args(field.bare_type))
     if get_origin(field.bare_type) is tuple:
         return "NAME,…"
-    return "DURATION" if field.is_duration else _METAVARS.get(field.bare_type, "TEXT")
+    if field.is_duration:
+        return "DURATION"
+    return _METAVARS.get(field.bare_type) or _TEXTS.get(field.path[-1], "FILE")
 
 
 _METAVARS: Final[dict[Any, str]] = {int: "NUMBER", float: "NUMBER"}
+_TEXTS: Final = {
+    "release": "VERSION",
+    "labels": "SELECTOR",
+    "serverName": "NAME",
+    "nodeName": "NAME",
+    "folder": "DIR",
+    "journal": "DIR",
+    "cgroupRoot": "DIR",
+    "listen": "ADDRESS:PORT",
+    "socket": "SOCKET",
+    "stateSocket": "SOCKET",
+    "criSocket": "SOCKET",
+    "nriSocket": "SOCKET",
+}
+"""What a text names, by the last part of its field; another one names a file."""
 
 
 def _field_name(field: ConfigField) -> str:

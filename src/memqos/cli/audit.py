@@ -74,6 +74,7 @@ _MAX_REPORTED: Final = 20
     "-j",
     "--jobs",
     type=click.IntRange(min=0),
+    metavar="N",
     default=1,
     help="Worker processes; 0 is one per core.  [default: 1]",
 )

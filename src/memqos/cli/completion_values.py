@@ -1,8 +1,10 @@
 """What the values of options and arguments complete to, by what the help text calls them."""
 
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Literal
 
 import click
@@ -41,11 +43,18 @@ class CompletedText(click.ParamType[str]):
 def complete_values(command: click.Command) -> None:
     """Give every text that a command takes the type that completes it."""
     for parameter in command.params:
-        complete = _BY_NAME.get(parameter.name or "") or _BY_METAVAR.get(parameter.metavar or "")
+        metavar = parameter.metavar or ""
+        complete = _BY_NAME.get(parameter.name or "") or _BY_METAVAR.get(metavar)
+        if complete is None and re.fullmatch(r"\w+(\|\w+)+", metavar):
+            complete = partial(_choices, metavar.split("|"))
         if complete is not None and isinstance(parameter.type, click.types.StringParamType):
             parameter.type = CompletedText(complete)
     for each in command.commands.values() if isinstance(command, click.Group) else ():
         complete_values(each)
+
+
+def _choices(words: Words, _context: click.Context, incomplete: str) -> Words:
+    return words
 
 
 def _files(_context: click.Context, incomplete: str) -> Literal["file"]:
@@ -146,13 +155,13 @@ def _rules(_context: click.Context, incomplete: str) -> Words:
 
 _BY_METAVAR: Final[dict[str, Complete]] = {
     "DIR": _folders,
+    "DIR|FILE": _files,
     "FILE": _files,
     "FILE…": _objects_or_files,
     "ID": _rules,
     "NAME=BOOL": _gates,
     "NEW": _objects_or_files,
     "OLD": _objects_or_files,
-    "PATH": _files,
     "SOCKET": _files,
     "SOURCE": _files,
     "VERSION": _releases,

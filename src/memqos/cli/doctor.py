@@ -57,8 +57,9 @@ _FILES = (
 @click.option(
     "--seconds",
     type=SecondsType(0.1, 3600),
+    metavar="SECONDS",
     default=3,
-    help="Seconds between the two readings of throttling counters.  [default: 3]",
+    help="Time between the two readings of throttling counters.  [default: 3]",
 )
 @click.option(
     "--reserved",

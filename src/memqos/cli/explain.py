@@ -1,5 +1,6 @@
 """`memqos explain`: what Kubernetes makes of a Pod, with the reason for every number."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -91,8 +92,7 @@ def command(
 
     Exit code 1 if anything could not be read or is invalid; the rest is still explained.
     """
-    if opens:
-        require_page(output, "table", "svg")
+    _check_combination(compare, output, why=why, opens=opens)
     live = LiveCluster(context, namespace, selector)
     files = _files_to_read(live, files, options)
     releases = [part.strip() for part in compare.split(",")] if compare else [None]
@@ -122,6 +122,13 @@ def command(
     if LIVE_PODS in files and not reader.pods_read:
         complain(f"there are no {live.selection_text}")
     return 1 if reader.faults else 0
+
+
+def _check_combination(compare: str | None, output: str, *, why: bool, opens: bool) -> None:
+    if opens:
+        require_page(output, "table", "svg")
+    if compare and why:
+        raise click.UsageError("--why derives the values of one release: give --release")
 
 
 def _files_to_read(
@@ -338,10 +345,21 @@ def _columns(row: _Row, resolved: Sequence[NodeSettings]) -> "list[ReleaseColumn
 
 
 def _print_settings(resolved: Sequence[NodeSettings]) -> None:
-    for each in resolved:
-        print_lines([settings_line(each.settings, each.enablement)])
-    print_lines(dict.fromkeys(str(each.enablement) for each in resolved))
+    releases = [str(each.settings.release) for each in resolved]
+    lines = [settings_line(each.settings, each.enablement) for each in resolved]
+    print_lines(_merge_releases(lines, releases))
+    print_lines(_merge_releases([str(each.enablement) for each in resolved], releases))
     print_notes(dict.fromkeys(note for each in resolved for note in each.notes))
+
+
+def _merge_releases(lines: Iterable[str], releases: Iterable[str]) -> Iterator[str]:
+    """The lines of several releases, those that differ by the release alone as one."""
+    merged: dict[tuple[str, ...], list[str]] = {}
+    for line, release in zip(lines, releases, strict=True):
+        parts = tuple(re.split(rf"(?<![\w.]){re.escape(release)}(?![\w.])", line))
+        merged.setdefault(parts, []).append(release)
+    for parts, named in merged.items():
+        yield ", ".join(dict.fromkeys(named)).join(parts)
 
 
 def _show_svg(rows: Iterable[_Row], resolved: Sequence[NodeSettings], *, opens: bool) -> None:

@@ -75,6 +75,7 @@ def history_options(command: _F) -> _F:
             "--days",
             type=click.FloatRange(min=0, min_open=True, max=3650),
             default=14.0,
+            metavar="DAYS",
             help="Prometheus: days of history to read.  [default: 14]",
         ),
         click.option(

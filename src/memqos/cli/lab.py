@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from memqos.cli.output import check_output_file, complain, emit, print_lines, print_markup
+from memqos.cli.output import (
+    check_output_file,
+    complain,
+    emit,
+    output_option,
+    print_lines,
+    print_markup,
+)
 from memqos.cli.streams import show_status
 from memqos.errors import InputError, LabError, os_reason
 
@@ -47,7 +54,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table")
+@output_option()
 def list_command(output: Literal["table", "json", "yaml"]) -> None:
     """List the experiments: what they show, and how long they take."""
     from memqos.lab.catalogue import SCENARIOS
@@ -81,16 +88,16 @@ def list_command(output: Literal["table", "json", "yaml"]) -> None:
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Only this variant; may be given several times.",
+    help="Run only this variant; may be repeated.",
 )
-@click.option("--runs", type=click.IntRange(1, _MOST_RUNS), default=1, help="How often.")
 @click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml", "html"]),
-    default="table",
-    help="What to print.  [default: table]",
+    "--runs",
+    type=click.IntRange(1, _MOST_RUNS),
+    default=1,
+    metavar="N",
+    help="Runs of each variant.  [default: 1]",
 )
+@output_option("html")
 @click.option("--out", metavar="FILE", help="Where to write it.  [default: standard output]")
 @click.option(
     "--debian",
@@ -149,7 +156,7 @@ def run_command(
 @command.command("compare")
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table")
+@output_option()
 def compare_command(first: str, second: str, output: Literal["table", "json", "yaml"]) -> None:
     """Compare two reports: of two kernels, two versions of memqos, two variants.
 

@@ -29,7 +29,7 @@ _COMMANDS: Final = {
     "apply": "Write the planned values, and save the previous ones for rollback.",
     "rollback": "Restore the values from before memqos wrote them.",
     "agent": "Run the agent: keep the cgroup values of a node as planned.",
-    "status": "Show whether Memory QoS works on a node, who is throttled, and what was done.",
+    "status": "Show whether Memory QoS works on a node, and what is throttled.",
     "top": "Watch the memory of a node's containers, live or recorded.",
     "web": "Serve a page for the node and the cluster on this machine.",
     "doctor": "Diagnose a node: problems, evidence, fixes.",

@@ -65,8 +65,8 @@ def node_options(command: _F) -> _F:
         cgroup_root_option,
         partial(
             release_options,
-            default="the running kubelet's; if it is unknown, plan assumes a release such as "
-            f"{DEFAULT_RELEASE}, and nothing is written",
+            default="the running kubelet's; if it is unknown, plan assumes "
+            f"{DEFAULT_RELEASE}, and apply writes nothing",
         ),
     ):
         command = option(command)

@@ -60,7 +60,8 @@ def watch_options(command: _F) -> _F:
             "--speed",
             type=click.FloatRange(0.1, 3600),
             default=10.0,
-            help="Seconds of the records that --play shows in a second.  [default: 10]",
+            metavar="FACTOR",
+            help="How much faster than real time --play is.  [default: 10]",
         ),
         click.option(
             "--play",

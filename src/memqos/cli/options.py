@@ -193,7 +193,7 @@ def owner_options(command: _F) -> _F:
         ),
         click.option(
             "--cri-socket",
-            metavar="PATH",
+            metavar="SOCKET",
             help="The container runtime's socket.  [default: containerd's or CRI-O's]",
         ),
     ):

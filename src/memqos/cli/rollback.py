@@ -98,7 +98,7 @@ def _check_paths(
 @click.option(
     "--reserved-cgroup",
     multiple=True,
-    metavar="PATH",
+    metavar="CGROUP",
     callback=_check_paths,
     help="Restore this reserved cgroup, though the kubelet's configuration does not name it.",
 )

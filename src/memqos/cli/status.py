@@ -20,12 +20,13 @@ _BY_EVENTS = RowQuery(sort="high")
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl+C.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl+C.")
 @click.option(
     "--seconds",
     type=SecondsType(0.1, 3600),
+    metavar="SECONDS",
     default=1,
-    help="How long to watch who is throttled, and the pause of --watch.  [default: 1]",
+    help="How long throttling is watched, and the pause between screens of --watch.  [default: 1]",
 )
 @watch_options
 @output_option(table="one screen of text")
@@ -35,8 +36,8 @@ def command(
 ) -> int:
     """Show on one screen whether Memory QoS works on this node.
 
-    Is it on, has the agent converged and since when, who is throttled, what was done in the last
-    hour, and what is wrong. What was done comes out of the agent's records.
+    Is it on, has the agent converged, which containers are throttled, what happened in the last
+    hour, and what is wrong. What happened is read from the agent's records.
 
     Exit code 0: nothing is wrong, 2: something is, 1: error.
     """

@@ -1,16 +1,15 @@
 """`memqos top`: the memory of a node's containers, live, out of a snapshot, or played back."""
 
 import os
-import shutil
 import sys
 import time
-from typing import Final, Literal
+from typing import Literal
 
 import click
 
 from memqos.cli.node_source import WatchOptions, open_source, watch_options
 from memqos.cli.options import SecondsType, collect_options
-from memqos.cli.output import camel_case, complain, emit, print_lines
+from memqos.cli.output import camel_case, complain, emit, output_option, print_lines
 from memqos.cli.streams import raw_stream
 from memqos.converge.node_sources import NodeSource
 from memqos.draw.text.node_rows import instant_lines
@@ -18,19 +17,10 @@ from memqos.draw.text.row_detail import instant_data
 from memqos.errors import InputError
 from memqos.monitor.instant import SORT_KEYS, RowQuery, SortKey, select_rows
 
-_WIDTH: Final = 120
-"""Columns of a table that is not printed to a terminal."""
-
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print the rows once, for scripts.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What --once prints.  [default: table]",
-)
+@output_option(table="table, with --once")
 @click.option(
     "--sort",
     type=click.Choice(list(SORT_KEYS)),
@@ -48,8 +38,9 @@ _WIDTH: Final = 120
 @click.option(
     "--interval",
     type=SecondsType(0.2, 60),
+    metavar="SECONDS",
     default=1,
-    help="Seconds between two readings.  [default: 1]",
+    help="Time between two readings.  [default: 1]",
 )
 @click.option("--no-color", is_flag=True, help="Use no colours; NO_COLOR does the same.")
 @watch_options
@@ -117,8 +108,7 @@ def _print_once(
     if output != "table":
         emit(camel_case(instant_data(instant, rows)), output)
         return 0
-    width = shutil.get_terminal_size((_WIDTH, 0)).columns if sys.stdout.isatty() else _WIDTH
-    print_lines(instant_lines(instant, rows, width))
+    print_lines(instant_lines(instant, rows))
     for note in instant.notes:
         complain(f"note: {note}")
     return 0

@@ -84,7 +84,8 @@ def command(
 
     It reads from the cluster of the current context: the pod's status, its Events, and the records
     of the agent on its node, which needs the right to get the pod. Without a name it lists recent
-    deaths of containers in the namespace. --records and --snapshot read files instead.
+    deaths of containers in the namespace. --records and --snapshot read files instead, of all
+    namespaces if neither pod nor namespace is named.
 
     \b
     memqos why                                    recent deaths in this namespace
@@ -101,7 +102,7 @@ def command(
     is_file = snapshot is not None or (records is not None and context is None)
     if target is None:
         if is_file:
-            raise click.UsageError("name a pod: a list of OOM kills needs a live cluster")
+            return _print_recorded_deaths(snapshot, records or RECORDS_FOLDER, namespace, output)
         return _print_deaths(live, agent, output)
     is_pod = live.kind_of(target) in (None, "pod")
     if not is_pod and is_file:
@@ -133,9 +134,33 @@ def _print_deaths(live: LiveCluster, agent: Mapping[str, Any], output: StoryOutp
         raise click.UsageError("a timeline shows one pod: name a pod")
     deaths = read_recent_deaths(live, agent_endpoints(live, **agent))
     if output == "text":
-        print_lines(deaths_text(deaths, live.namespace))
+        print_lines(deaths_text(deaths, live.namespace, "statuses and events"))
     else:
         emit({"namespace": live.namespace, "deaths": deaths_data(deaths)}, output)
+    return 0
+
+
+def _print_recorded_deaths(
+    snapshot: str | None, folder: str, namespace: str | None, output: StoryOutput
+) -> int:
+    from memqos.draw.text.usage import deaths_data, deaths_text
+    from memqos.record.recent_deaths import recorded_deaths
+
+    if output == "svg":
+        raise click.UsageError("a timeline shows one pod: name a pod")
+    if snapshot is None:
+        recordings, options = _read_folder(folder), f" --records {folder}"
+    else:
+        from memqos.host.snapshots import load_snapshot
+        from memqos.record.snapshot_story import snapshot_recordings
+
+        recordings = list(snapshot_recordings(load_snapshot(snapshot)))
+        options = f" --snapshot {snapshot}"
+    deaths = recorded_deaths(recordings, namespace)
+    if output == "text":
+        print_lines(deaths_text(deaths, namespace, "the records", options))
+    else:
+        emit({"namespace": namespace, "deaths": deaths_data(deaths)}, output)
     return 0
 
 
@@ -288,9 +313,7 @@ def _result_of_records(
     return WhyResult(stories, recordings)
 
 
-def _read_recordings(
-    folder: str, namespace: str, pod: str
-) -> tuple[list[Recording], Recording | None]:
+def _read_folder(folder: str) -> list[Recording]:
     if not os.path.isdir(folder):
         raise InputError(
             "there are no records here",
@@ -299,9 +322,15 @@ def _read_recordings(
             "cluster with -n",
         )
     try:
-        recordings = list(read_recordings(folder))
+        return list(read_recordings(folder))
     except PermissionError:
         raise InputError("permission denied", file=folder, hint="run as root") from None
+
+
+def _read_recordings(
+    folder: str, namespace: str, pod: str
+) -> tuple[list[Recording], Recording | None]:
+    recordings = _read_folder(folder)
     node = next((each for each in recordings if each.who.is_node), None)
     pods = [each for each in recordings if not each.who.is_node]
     named = [each for each in pods if (each.who.namespace, each.who.pod) == (namespace, pod)]

@@ -38,12 +38,13 @@ class SnapshotNode:
         rows = observed_rows(observation, row_plan, at, processes=tuple(snapshot.all_processes))
         fault = () if row_plan.fault is None else (row_plan.fault,)
         if not rows and snapshot.running:
-            fault = (*fault, "the snapshot has no memory.current of containers: no rows")
+            fault = (*fault, "the snapshot has no memory usage of containers, so none is shown")
         self._recordings = list(snapshot_recordings(snapshot))
         self._instant = NodeInstant(
             origin=file,
             at=at,
             rows=rows,
+            unmeasured=0 if rows else len(snapshot.running),
             memory=_memory_of(snapshot.meminfo or ""),
             enablement=None if row_plan.plan is None else str(row_plan.plan.enablement),
             planned=row_plan.planned,

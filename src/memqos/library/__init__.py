@@ -20,7 +20,7 @@ from memqos.kube.shape import containers_of, shape_of
 from memqos.kube.validation import FieldError
 from memqos.library.arguments import Amount, Manifest, resolve_arguments, take_pod
 from memqos.library.loading import LoadedPod as LoadedPod
-from memqos.library.loading import Source, wrong_type
+from memqos.library.loading import Source, check_list
 from memqos.library.loading import load as load
 from memqos.plan.semantics import Planner
 from memqos.plan.setting import FileSettings, Setting
@@ -187,8 +187,7 @@ def plan(
     The node's memory comes from `capacity` or `node`. Cgroups of pods have UIDs in their names, so
     pods without one are listed as unresolved.
     """
-    if isinstance(pods, str | Mapping | Pod | LoadedPod):
-        raise wrong_type("pods", pods, "a list of pods")
+    check_list("pods", pods, "a list of pods")
     taken = [take_pod(each)[0] for each in pods]
     if capacity is None and node is None:
         raise InputError(
@@ -252,8 +251,7 @@ def audit(
     from memqos.audit.rules import select_rules
     from memqos.findings.catalogue import AUDIT_RULES, unknown_rule
 
-    if isinstance(objects, str | Mapping | Pod | LoadedPod):
-        raise wrong_type("objects", objects, "a list of objects")
+    check_list("objects", objects, "a list of objects")
     for rule in rules:
         if problem := unknown_rule(rule, [each.id for each in AUDIT_RULES]):
             raise InputError(problem, field="rules")

@@ -1,7 +1,7 @@
 """Load pods out of files, folders and texts, for a Python program."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -91,7 +91,15 @@ def one_document(source: Source, kind: str) -> Document:
     raise InputError(f"there is no {kind} in it", file=os.fspath(source))
 
 
+def check_list(field: str, given: object, expected: str) -> None:
+    """Refuse one object where a list of them is due, and what is no list at all."""
+    if isinstance(given, str | Mapping | Pod | LoadedPod) or not isinstance(given, Iterable):
+        raise wrong_type(field, given, expected)
+
+
 def wrong_type(field: str, given: object, expected: str) -> InputError:
     """The error about an argument of another type."""
-    shown = quote_excerpt(given) if isinstance(given, str) else f"a {type(given).__name__}"
+    name = type(given).__name__
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    shown = quote_excerpt(given) if isinstance(given, str) else f"{article} {name}"
     return InputError(f"{shown} is not {expected}", field=field)

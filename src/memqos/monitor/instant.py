@@ -122,6 +122,8 @@ class NodeInstant(msgspec.Struct, frozen=True, kw_only=True):
     memory: AvailableMemory | None = None
     enablement: str | None = None
     """Whether Memory QoS is on, and by what that is known."""
+    unmeasured: int = 0
+    """Pods that run, without a reading of the memory of any."""
     planned: Mapping[str, FileSettings] = {}
     """Path → file → the planned value with its derivation."""
     page_size: int = PAGE_SIZE

@@ -80,7 +80,7 @@ def node_status(
         converged_for=None if agent is None else agent.converged_for,
         containers=len(instant.rows),
         managed=0 if agent is None else len(agent.managed_pods),
-        pods=len({row.pod for row in instant.rows}) if agent is None else len(agent.pods),
+        pods=_count_pods(instant),
         throttled=instant.throttled,
         actions=tuple(recent_actions(recordings, instant.at)),
         problems=tuple(_problems(instant)),
@@ -98,6 +98,12 @@ def node_status(
         enforcing=sum(node.mode == "enforce" for node in nodes),
         problems=tuple(f"{node.name}: {each}" for node in nodes for each in node.problems),
     )
+
+
+def _count_pods(instant: NodeInstant) -> int:
+    if instant.agent is not None:
+        return len(instant.agent.pods)
+    return len({row.pod for row in instant.rows}) or instant.unmeasured
 
 
 def recent_actions(recordings: Iterable[Recording], at: int, within: int = HOUR) -> list[Action]:

@@ -154,9 +154,9 @@ def refusal_sentences(refused: RefusedPod, state: MemoryManagerState) -> Iterato
     """Why a pod is refused: what it requests, what prevents it, where it would fit."""
     whose = "the pod" if refused.container is None else f"container {refused.container}"
     if refused.sizes:
-        yield f"{whose} wants {_amounts(refused.sizes)}"
+        yield f"{whose} requests {_amounts(refused.sizes)}"
     else:
-        yield f"{whose} wants memory"
+        yield f"{whose} requests memory"
     if refused.obstruction is not None:
         yield from _obstruction_lines(refused.obstruction)
     elif refused.cause is not None:

@@ -10,6 +10,7 @@ from memqos.record.cluster_story import EVICTED, OOM_KILLED, memory_limit
 from memqos.record.event_chapters import printable_line
 from memqos.record.format import CountRecord, KillRecord
 from memqos.record.recordings import SAME_END, RecordIndex, Recording
+from memqos.record.story import story_of
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     usage: int | None = None
     """Bytes in use when it died, by the records of an agent."""
     node: str = ""
+    namespace: str = ""
     is_oom: bool = False
 
 
@@ -32,6 +34,36 @@ def list_deaths(pods: Iterable[PastPod]) -> list[Death]:
     """How containers of pods have ended, the latest first."""
     found = [death for pod in pods for death in _deaths_of_pod(pod)]
     return sorted(found, key=lambda death: -death.at)
+
+
+def recorded_deaths(recordings: Sequence[Recording], namespace: str | None) -> list[Death]:
+    """How containers have ended by records alone, the latest first; of all namespaces if None."""
+    node = next((each for each in recordings if each.who.is_node), None)
+    found = [
+        with_recorded_usage(
+            Death(
+                at=chapter.at,
+                namespace=each.who.namespace,
+                pod=each.who.pod,
+                container=each.who.container,
+                what=chapter.what.partition(":")[0],
+                limit=_limit_at(each, chapter.at),
+                is_oom=chapter.kind == "killed",
+            ),
+            [each],
+        )
+        for each in recordings
+        if not each.who.is_node and namespace in (None, each.who.namespace)
+        for chapter in story_of(each, node).chapters
+        if chapter.kind in ("killed", "evicted")
+    ]
+    return sorted(found, key=lambda death: -death.at)
+
+
+def _limit_at(recording: Recording, at: int) -> int | None:
+    """Of the cgroup whose memory had run out."""
+    kills = (each for each in recording.records if isinstance(each, KillRecord))
+    return next((each.limit for each in kills if abs(each.at - at) <= SAME_END), None)
 
 
 def with_recorded_usage(death: Death, recordings: Sequence[Recording]) -> Death:

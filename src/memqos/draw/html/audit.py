@@ -263,7 +263,7 @@ def _percent(part: int, whole: int) -> str:
 def _comparison_card(comparison: ReportComparison) -> Markup:
     """What changes, on which nodes, and what is found on one side alone."""
     found = comparison.differences
-    rows = [table_row("th", ["", "here", "there", "change"])]
+    rows = [table_row("th", ["", "this", "other", "change"])]
     for measure, name in _CHANGES:
         before, after = found.before[measure], found.after[measure]
         if before or after:
@@ -276,14 +276,14 @@ def _comparison_card(comparison: ReportComparison) -> Markup:
     findings = [
         el("li", f"{word}: {group.rule}, {pluralize(len(group.findings), 'place')}")
         for word, groups in (
-            ("found only there", group_by_rule(found.appeared)),
-            ("found only here", group_by_rule(found.removed)),
+            ("found only in the other", group_by_rule(found.appeared)),
+            ("found only in this", group_by_rule(found.removed)),
         )
         for group in groups
     ]
     return card(
         "Compared",
-        el("p", f"here, and there: {comparison.title}"),
+        el("p", f"compared with: {comparison.title}"),
         el(
             "div",
             el("div", scrolling_table(rows), *([el("ul", *findings)] if findings else [])),

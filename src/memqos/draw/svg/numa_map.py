@@ -151,7 +151,7 @@ _LEGEND: Final[Mapping[SegmentLook, str]] = {
 """Everything a map may have to explain."""
 _KIND_WORDS: Final[Mapping[SegmentKind, str]] = {
     "system": " for the system",
-    "held": " held",
+    "held": " assigned",
     "free": " free",
     "untold": "",
 }

@@ -200,7 +200,7 @@ def _default_sources(admitted: AdmissionReport) -> Iterator[str]:
 def _quota_table(admitted: AdmissionReport, quota: Quota) -> list[Table]:
     """What a quota has used before and after."""
     times = 1 if admitted.refused_by else admitted.replicas
-    rows = [[f"quota {quota.name}", "used", "asked", "then", "hard"]]
+    rows = [[f"quota {quota.name}", "used", "requested", "total", "hard"]]
     for name, amount in sorted(admitted.creation.charged.items()):
         if amount and name in quota.hard and name in quota.used:
             then = quota.used[name] + times * amount

@@ -211,8 +211,8 @@ def _rule_lines(group: RuleGroup) -> Iterator[Line]:
 def _comparison_lines(comparison: ReportComparison) -> Iterator[Line]:
     found = comparison.differences
     yield ""
-    yield f"here, and there: {comparison.title}"
-    rows = [["", "here", "there", "change"]]
+    yield f"compared with: {comparison.title}"
+    rows = [["", "this", "other", "change"]]
     for measure, name in _MEASURE_NAMES.items():
         before, after = found.before[measure], found.after[measure]
         if before or after:
@@ -233,7 +233,7 @@ def _comparison_lines(comparison: ReportComparison) -> Iterator[Line]:
         )
         yield from _node_changes(found.nodes)
     yield ""
-    sides = (found.appeared, "found only there"), (found.removed, "found only here")
+    sides = (found.appeared, "found only in the other"), (found.removed, "found only in this")
     for findings, word in sides:
         for group in group_by_rule(findings):
             yield (

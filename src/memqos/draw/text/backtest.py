@@ -38,13 +38,13 @@ class BacktestReport(msgspec.Struct, frozen=True):
     """Series of which neither request nor limit is known."""
 
 
-_DROP: Final = {"DAYS": 4, "PROTECTED": 5}
+_DROP: Final = {"days": 4, "protected": 5}
 
 
 def backtest_text(report: BacktestReport, *, why: bool) -> Iterator[Line]:
     """A row for each container and setting, then the episodes."""
     for index, title in enumerate(report.settings):
-        rows = [["CONTAINER", "HIGH", "MAX", "THROTTLED", "DAYS", "PROTECTED", "KILLED"]]
+        rows = [["container", "high", "max", "throttled", "days", "protected", "killed"]]
         rows += [_row(each, index) for each in ordered_containers(report.containers)]
         yield ""
         yield title
@@ -137,8 +137,9 @@ def comparison_line(report: BacktestReport) -> str:
     killed = sum(each.killed.count for each in after) - sum(each.killed.count for each in before)
     more = "longer" if throttled >= 0 else "shorter"
     return (
-        f"{report.settings[1]} against {report.settings[0]}: throttled "
-        f"{duration_words(int(abs(throttled) * 1000))} {more}, {killed:+,} kills"
+        f"the second setting compared with the first: throttled "
+        f"{duration_words(int(abs(throttled) * 1000))} {more}, "
+        + pluralize(abs(killed), "more kill" if killed >= 0 else "fewer kill")
     )
 
 

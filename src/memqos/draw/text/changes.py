@@ -30,7 +30,7 @@ def changes_text(
         rows += [_change_row(change, protections) for change in comparison.changes]
         if not protections:
             rows = [row[:-1] for row in rows]
-        lines.append(Table(rows, left=len(rows[0]), drop=_DROP if protections else {}))
+        lines.append(Table(rows, left=3, drop=_DROP if protections else {}))
         if why:
             for change in comparison.changes:
                 lines += ["", *_reason_lines(change, change.setting.because)]
@@ -40,11 +40,11 @@ def changes_text(
             [" ", _cgroup_name(c), c.file, *_both_contents(c), "withheld"]
             for c in comparison.withheld
         ]
-        lines.append(Table(rows, left=7))
+        lines.append(Table(rows, left=3, has_remarks=True))
     if comparison.unmanaged:
         lines += ["", "differs from the kubelet's values, and not written by memqos:"]
         rows = [[" ", _cgroup_name(c), c.file, c.old, "≠", c.new] for c in comparison.unmanaged]
-        lines.append(Table(rows, left=6))
+        lines.append(Table(rows, left=3))
     return lines
 
 

@@ -61,7 +61,7 @@ def rules_text(rules: Iterable[RuleInfo]) -> Table:
     rows = [
         [rule.judge, Styled(rule.severity, rule.severity), rule.id, rule.summary] for rule in rules
     ]
-    return Table([["judge", "severity", "rule", "found where"], *rows], left=4)
+    return Table([["command", "severity", "rule", "finds"], *rows], left=4)
 
 
 def rule_text(rule: RuleInfo) -> list[Line]:

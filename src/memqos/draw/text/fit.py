@@ -64,7 +64,7 @@ def fit_text(fitted: FitReport) -> list[Line]:
     namespace = f" in {fitted.namespace}" if fitted.namespace else ""
     lines: list[Line] = [
         f"{fitted.label}{namespace}  {_fit_summary(survey)}",
-        f"  asks for {_demand_words(fitted.demand)}",
+        f"  requests {_demand_words(fitted.demand)}",
     ]
     if fitted.verdicts:
         lines.append(_node_table(fitted))

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from memqos.draw.text.lines import display_width
+from memqos.draw.text.lines import Line, Table, display_width
 from memqos.draw.text.terminal import visible
 from memqos.monitor.instant import ContainerRow, NodeInstant
 from memqos.units import format_bytes, format_time, pluralize
 
 _WIDEST_BAR: Final = 40
+_BAR_TITLE: Final = "0 … MAX"
+_TABLE_BAR: Final = 10
 _NARROWEST: Final = 30
 """Columns of a terminal that are left at least for the name and the bar."""
 
@@ -66,7 +68,7 @@ def header_line(layout: Layout) -> str:
     """The titles of the columns."""
     titles = [fit_columns("CONTAINER", layout.name)]
     titles += [column.title.rjust(column.width) for column in layout.columns]
-    return " ".join([*titles, fit_columns("0 … MAX", layout.bar)])
+    return " ".join([*titles, fit_columns(_BAR_TITLE, layout.bar)])
 
 
 def row_line(row: ContainerRow, layout: Layout, total: int | None, indent: int = 0) -> str:
@@ -141,15 +143,24 @@ def _agent_words(instant: NodeInstant) -> str:
     return (instant.enablement or "").partition(":")[0]
 
 
-def instant_lines(instant: NodeInstant, rows: Sequence[ContainerRow], width: int) -> Iterator[str]:
-    """A node as a table."""
-    layout = layout_for(width)
+def instant_lines(instant: NodeInstant, rows: Sequence[ContainerRow]) -> Iterator[Line]:
+    """A node as a table that fits any width, with the columns that the screen drops dropped."""
     total = None if instant.memory is None else instant.memory.total
     yield from node_lines(instant)
     yield ""
-    yield header_line(layout).rstrip()
-    for row in rows:
-        yield row_line(row, layout, total)
+    cells = [
+        [
+            f"{row.node} {row.name}" if row.node else row.name,
+            *(column.text(row) for column in COLUMNS),
+            bar_text(row, _TABLE_BAR, total),
+        ]
+        for row in rows
+    ]
+    ordered = sorted(COLUMNS, key=lambda column: -column.drop)
+    bar = {_BAR_TITLE: len(COLUMNS) + 1}
+    drop = {each.title: COLUMNS.index(each) + 1 for each in ordered if each.drop}
+    titles = ["CONTAINER", *(column.title for column in COLUMNS), _BAR_TITLE]
+    yield Table([titles, *cells], has_remarks=True, drop=drop | bar)
 
 
 def fit_columns(text: str, width: int, *, right: bool = False) -> str:

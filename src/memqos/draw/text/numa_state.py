@@ -56,7 +56,7 @@ def machine_table(machine: NumaMachine) -> Table:
 
 def usage_table(state: MemoryManagerState) -> Table:
     """What of each node is reserved for the system, held by pods and free."""
-    rows = [["node", "resource", "total", "system", "allocatable", "held", "free", "used with"]]
+    rows = [["node", "resource", "total", "system", "allocatable", "assigned", "free", "used with"]]
     for i, node in sorted(state.nodes.items()):
         shown = {name: each for name, each in node.memory.items() if each.total or name == MEMORY}
         for name, each in sorted(shown.items(), key=lambda item: (item[0] != MEMORY, item[0])):

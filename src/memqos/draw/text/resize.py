@@ -170,13 +170,14 @@ def _answer_lines(answers: NodeAnswers) -> Iterator[str]:
         yield f"  the API server refuses it, {admission.cause}: {admission.message}"
     why = f", {verdict.message}" if verdict.message else ""
     is_asked = admission is None or admission.allowed
-    yield f"  the kubelet {'answers' if is_asked else 'would answer'} {verdict.verdict}{why}"
+    decides = "the kubelet's decision" if is_asked else "the kubelet would decide"
+    yield f"  {decides}: {verdict.verdict}{why}"
     if verdict.preempted:
         names = ", ".join([pod.metadata.name or "?" for pod in verdict.preempted])
         yield f"  it evicts other pods for it: {names}"
     help_text = resize_help(verdict, admission)
     if help_text is not None:
-        yield f"  what helps: {help_text}"
+        yield f"  fix: {help_text}"
 
 
 _EFFECTS: Final[Mapping[LimitEffect, str]] = {

@@ -21,18 +21,18 @@ def savings_text(found: ClusterSavings) -> Iterator[Line]:
     over = [each for each in found.workloads if each.gain > 0]
     under = [each for each in found.workloads if each.gain < 0]
     yield savings_title(found)
-    rows = [[each.upper() for each in SAVINGS_HEAD]]
+    rows = [[each.lower() for each in SAVINGS_HEAD]]
     shown = [*over[:_MAX_ROWS], *reversed(under[-_MAX_ROWS:])]
-    yield Table([*rows, *map(_savings_row, shown)], drop={"PODS": 1})
+    yield Table([*rows, *map(_savings_row, shown)], drop={"pods": 1})
     if len(shown) < len(found.workloads):
         yield f"… {pluralize(len(found.workloads) - len(shown), 'more container')}"
     if found.unsized:
         yield f"{pluralize(found.unsized, 'container')} without enough history stay as they are"
     yield nodes_line(found)
     if found.by_node:
-        rows = [[each.upper() for each in NODE_HEAD], *map(node_cells, found.by_node[:_MAX_ROWS])]
+        rows = [[each.lower() for each in NODE_HEAD], *map(node_cells, found.by_node[:_MAX_ROWS])]
         yield ""
-        yield Table(rows, drop={"PODS": 1})
+        yield Table(rows, drop={"pods": 1})
     if len(found.by_node) > _MAX_ROWS:
         yield f"… {pluralize(len(found.by_node) - _MAX_ROWS, 'more node')}"
 
@@ -43,7 +43,7 @@ def node_cells(each: NodeSavings) -> list[str]:
     return [
         each.node,
         str(each.pods),
-        "not known" if offered is None else format_bytes(offered),
+        "unknown" if offered is None else format_bytes(offered),
         _of_node(each.requested, offered),
         _of_node(each.recommended, offered),
     ]

@@ -12,13 +12,13 @@ from memqos.units import format_bytes, pluralize
 
 _MAX_NAME: Final = 28
 """Columns, of the 80 of a terminal."""
-_DROP: Final = {"MEAN": 5, "SURE": 7, "PODS": 1}
+_DROP: Final = {"mean": 5, "confidence": 7, "pods": 1}
 
 
 def size_lines(report: SizeReport, allocatable: int | None, *, why: bool) -> Iterator[Line]:
     """A row for each container of a workload, the largest first; reasons if `why`."""
     ordered = sorted(report.workloads, key=lambda each: -_limit_of(each))
-    rows = [["CONTAINER", "PODS", "REQUEST", "LIMIT", "PEAK", "MEAN", "RISK", "SURE"]]
+    rows = [["container", "pods", "request", "limit", "peak", "mean", "risk", "confidence"]]
     rows += [_row(each) for each in ordered]
     yield Table(rows, drop=_DROP)
     for each in ordered if why else ():
@@ -84,7 +84,7 @@ def _reasons(each: SizedWorkload, allocatable: int | None) -> Iterator[str]:
 
 def _eviction_line(days: float | None) -> str:
     if days is None:
-        return "risk of eviction: not known: no source has the memory pressure of its node"
+        return "risk of eviction: unknown: no source has the memory pressure of its node"
     share = risk_text(days) if days else "0%"
     return f"risk of eviction: above the request under memory pressure on {share} of days so far"
 
@@ -185,7 +185,7 @@ def summary_line(report: SizeReport, sources: int) -> str:
     """What was read and sized."""
     sized = sum(each.recommendation.limit is not None for each in report.containers)
     return (
-        f"{pluralize(len(report.containers), 'series', 'series')} out of "
+        f"{pluralize(len(report.containers), 'series', 'series')} from "
         f"{pluralize(sources, 'history', 'histories')}, {sized:,} sized"
     )
 

@@ -11,10 +11,12 @@ from memqos.units import duration_words, format_bytes, format_time, format_times
 
 _SHOWN: Final = 8
 _MODES: Final = {
-    "enforce": "an agent keeps the planned values in place",
-    "observe": "an agent only observes: it writes nothing",
-    "no agent": "no agent of memqos answers on this node",
+    "enforce": "keeps the planned values in place",
+    "observe": "only observes: it writes nothing",
+    "no agent": "none answers on this node",
 }
+_LABEL: Final = 13
+"""Columns of the name of a row, and blanks."""
 _TIME: Final = len("2026-03-02 ")
 
 
@@ -22,37 +24,37 @@ def status_text(status: StatusReport) -> Iterator[Line]:
     """One screen for a person."""
     yield f"{status.origin} · {format_time(status.at)} UTC" if status.at else status.origin
     yield ""
-    yield f"on           {_mode_words(status)}"
     if status.enablement is not None:
-        yield f"             {status.enablement}"
-    yield f"converged    {_converged_words(status)}"
+        yield _row("MemoryQoS", status.enablement.removeprefix("MemoryQoS is "))
+    yield _row("agent", _mode_words(status))
+    yield _row("converged", _converged_words(status))
     managed = f", {status.managed} managed" if status.mode != "no agent" else ""
-    yield (
-        f"pods         {pluralize(status.pods, 'pod')}{managed}, "
-        f"{pluralize(status.containers, 'container')}"
-    )
+    measured = f", {pluralize(status.containers, 'container')}" if status.containers else ""
+    yield _row("pods", f"{pluralize(status.pods, 'pod')}{managed}{measured}")
     yield ""
     yield from _throttled_lines(status)
     yield ""
     yield from _action_lines(status)
     yield ""
-    if not status.problems:
-        yield "wrong        nothing"
-    for index, problem in enumerate(status.problems):
-        yield Paragraph(problem, "wrong        " if not index else " " * 13, " " * 15)
+    for index, problem in enumerate(status.problems or ("none",)):
+        yield _row("problems" if not index else "", problem)
     for note in status.notes:
         yield Paragraph(f"note: {note}", "", "  ")
+
+
+def _row(name: str, text: str) -> Paragraph:
+    return Paragraph(text, name.ljust(_LABEL), " " * (_LABEL + 2))
 
 
 def _mode_words(status: StatusReport) -> str:
     if status.mode != "cluster":
         return _MODES[status.mode]
-    return f"the agents of {status.enforcing} of {pluralize(status.nodes, 'node')} enforce"
+    return f"enforces on {status.enforcing} of {pluralize(status.nodes, 'node')}"
 
 
 def _converged_words(status: StatusReport) -> str:
     if status.converged is None:
-        return "not known without an agent: memqos plan compares the node with its plan"
+        return "unknown without an agent; memqos plan compares the node with its plan"
     if not status.converged:
         return "no"
     if status.converged_for is None:
@@ -61,32 +63,32 @@ def _converged_words(status: StatusReport) -> str:
     return f"yes, since {format_time(status.at - ago)} UTC ({duration_words(ago)})"
 
 
-def _throttled_lines(status: StatusReport) -> Iterator[str]:
+def _throttled_lines(status: StatusReport) -> Iterator[Line]:
     if not status.throttled:
-        yield "throttled    nobody"
+        yield _row("throttled", "none")
         return
     for index, row in enumerate(status.throttled[:_SHOWN]):
         high = "max" if row.high is None else format_bytes(row.high)
-        yield (
-            f"{'throttled' if not index else '':<13}{row.name}: {row.high_events or 0:.1f} high "
-            f"events a second, {format_bytes(row.current)} in use, memory.high {high}"
+        yield _row(
+            "throttled" if not index else "",
+            f"{row.name}: {row.high_events or 0:.1f} high events a second, "
+            f"{format_bytes(row.current)} in use, memory.high {high}",
         )
     if len(status.throttled) > _SHOWN:
-        yield f"{'':<13}and {len(status.throttled) - _SHOWN} more"
+        yield _row("", f"and {len(status.throttled) - _SHOWN} more")
 
 
 def _action_lines(status: StatusReport) -> Iterator[Line]:
     if not status.actions:
-        yield "last hour    nothing is recorded"
+        yield _row("last hour", "nothing is recorded")
         return
     for index, action in enumerate(status.actions[:_SHOWN]):
-        yield Paragraph(
+        yield _row(
+            "last hour" if not index else "",
             f"{format_time(action.at)[_TIME:]} {action.who}: {action.what}",
-            f"{'last hour' if not index else '':<13}",
-            " " * 15,
         )
     if len(status.actions) > _SHOWN:
-        yield f"{'':<13}and {len(status.actions) - _SHOWN} more"
+        yield _row("", f"and {len(status.actions) - _SHOWN} more")
 
 
 def status_data(status: StatusReport) -> dict[str, Any]:

@@ -55,24 +55,32 @@ def readings_data(moments: Sequence[UsageMoment]) -> list[dict[str, Any]]:
     ]
 
 
-def deaths_text(deaths: Sequence[Death], namespace: str) -> Iterator[Line]:
-    """Who has died, the latest first."""
+def deaths_text(
+    deaths: Sequence[Death], namespace: str | None, evidence: str, options: str = ""
+) -> Iterator[Line]:
+    """The containers that have died, the latest first; `options` name files to read again."""
     if not deaths:
-        yield f"no container in namespace {namespace} has died, as far as statuses and events show"
+        where = "" if namespace is None else f" in namespace {namespace}"
+        yield f"no container{where} has died, as far as {evidence} show"
         return
     rows = [
         [
             format_time(death.at),
-            f"{death.pod} {death.container}".strip(),
+            f"{_pod_name(death, namespace)} {death.container}".strip(),
             death.what,
             _amount_text(death.usage),
-            "none" if death.limit is None else format_bytes(death.limit),
+            "none" if death.limit is None and death.is_oom else _amount_text(death.limit),
         ]
         for death in deaths
     ]
     yield Table([["when (UTC)", "pod, container", "what", "used", "limit"], *rows], left=3)
     yield ""
-    yield f"memqos why pod/{deaths[0].pod} -n {namespace}  shows the history of one"
+    last = namespace or deaths[0].namespace
+    yield f"memqos why pod/{deaths[0].pod} -n {last}{options}  shows the history of one"
+
+
+def _pod_name(death: Death, namespace: str | None) -> str:
+    return death.pod if namespace else f"{death.namespace}/{death.pod}"
 
 
 def deaths_data(deaths: Sequence[Death]) -> list[dict[str, Any]]:
@@ -80,6 +88,7 @@ def deaths_data(deaths: Sequence[Death]) -> list[dict[str, Any]]:
     return [
         {
             "at": format_timestamp(death.at),
+            **({"namespace": death.namespace} if death.namespace else {}),
             "pod": death.pod,
             "container": death.container,
             "node": death.node,
