@@ -174,7 +174,7 @@ def _raw_data(scenario: ScenarioReport) -> Markup:
     for variant in scenario.variants.values():
         runs = zip(variant.runs, variant.seconds, strict=True)
         for number, (figures, took) in enumerate(runs, start=1):
-            cells = [str(figures[name]) for name in names]
+            cells = [str(figures.get(name, "–")) for name in names]
             rows.append(table_row("td", [variant.title, str(number), *cells, f"{took:.1f} s"]))
     return _details(f"Raw data of {pluralize(len(rows) - 1, 'run')}", rows)
 
