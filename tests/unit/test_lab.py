@@ -280,6 +280,10 @@ def test_reports_are_compared_by_the_command(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     file.write_bytes(msgspec.json.encode(WHOLE))
     assert "no measure differs" in lab("compare", str(file), str(file)).output
+    assert "one run has no spread" not in lab("compare", str(file), str(file)).stderr
+    once = tmp_path / "once.json"
+    once.write_bytes(msgspec.json.encode(report(measured("tiered", 1, 0.5))))
+    assert "one run has no spread" in lab("compare", str(file), str(once)).stderr
     apart = lab("compare", f"{file}:tiered", f"{file}:hard").output
     assert "tiered → hard  memory kept" in apart
     assert "it has no variant 'soft'" in str(lab("compare", f"{file}:soft", str(file)).exception)

@@ -181,6 +181,8 @@ def compare_command(first: str, second: str, output: Literal["table", "json", "y
         raise InputError("the two reports have no experiment and variant in common")
     if output == "table":
         print_lines(comparison_lines(comparison))
+        if min(one.fewest_runs, other.fewest_runs) == 1:
+            complain("note: one run has no spread, so any difference counts; use --runs 3")
     else:
         emit(comparison, output)
 

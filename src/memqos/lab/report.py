@@ -72,6 +72,12 @@ class LabReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     scenarios: tuple[ScenarioReport, ...]
 
+    @property
+    def fewest_runs(self) -> int:
+        """Of any variant."""
+        found = [len(each.runs) for one in self.scenarios for each in one.variants.values()]
+        return min(found, default=0)
+
 
 def report_scenarios(events: Iterable[LabEvent], place: Place) -> tuple[ScenarioReport, ...]:
     """All experiments that events tell of, in their order."""
