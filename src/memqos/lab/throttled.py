@@ -69,9 +69,14 @@ def follow_program(
         events["oom_kill"],
         moves,
         time.monotonic() - start,
-        stall_of(container.read("memory.pressure")).full.total / 1e6,
+        seconds_asleep(container),
         int(text) if text.isdigit() else 0,
     )
+
+
+def seconds_asleep(cgroup: ScratchCgroup) -> float:
+    """Seconds in which nothing in a cgroup ran, as it waited for memory (PSI full)."""
+    return stall_of(cgroup.read("memory.pressure")).full.total / 1e6
 
 
 @contextmanager

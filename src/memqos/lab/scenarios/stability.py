@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from memqos.kernel.file_formats import stall_of
 from memqos.lab.cgroup import ScratchCgroup
 from memqos.lab.node import RESERVED_CGROUP, PlannedNode, lab_pod, memory_resources
 from memqos.lab.processes import RunningProgram
 from memqos.lab.scenario import MIB, Figures, Hypothesis, LabMeasure, Scenario, Variant, Workbench
+from memqos.lab.throttled import seconds_asleep
 from memqos.lab.waiting import wait_until
 
 _CAPACITY: Final = 192 * MIB
@@ -91,7 +91,7 @@ def _watch(
     """Press until the hog has had its laps or deaths; it is started again after each death."""
     hog, score = node.container("hog"), node.oom_score_adj("hog")
     before = _refaults(node.reserved)
-    stalled = _stalled(node.cgroup)
+    stalled = seconds_asleep(node.cgroup)
     done, pod_steps = standin.steps, sum(each.steps for each in running.values())
     start = time.monotonic()
     hogs: list[RunningProgram] = []
@@ -109,7 +109,7 @@ def _watch(
         "progress": len(beside) / passed,
         "pod_progress": (sum(each.steps for each in running.values()) - pod_steps) / passed,
         "refaults": refaults,
-        "stalled": (_stalled(node.cgroup) - stalled) / passed,
+        "stalled": (seconds_asleep(node.cgroup) - stalled) / passed,
         "kills": node.cgroup.events()["oom_kill"] - hog_kills - kubelet_kills,
         "kubelet_kills": kubelet_kills,
         "hog_kills": hog_kills,
@@ -135,10 +135,6 @@ def _attempts(hogs: list[RunningProgram]) -> int:
 
 def _refaults(cgroup: ScratchCgroup) -> int:
     return cgroup.counts("memory.stat")["workingset_refault_file"]
-
-
-def _stalled(cgroup: ScratchCgroup) -> float:
-    return stall_of(cgroup.read("memory.pressure")).full.total / 1e6
 
 
 def _make_sparse(file: Path, size: int) -> None:
