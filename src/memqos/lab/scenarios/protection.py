@@ -147,7 +147,7 @@ PROTECTION: Final = Scenario(
             ),
         ),
         Hypothesis(
-            text="It waits for memory less than half as long (PSI some).",
+            text="A protected service waits for memory less than half as long (PSI some).",
             variants=("none", "low", "min"),
             holds=lambda by: (
                 max(float(by[each]["waiting"]) for each in ("low", "min"))
@@ -156,8 +156,8 @@ PROTECTION: Final = Scenario(
         ),
         # Where two processors are emulated, whoever waits for one takes longer than any reclaim.
         Hypothesis(
-            text="Beside the hog its laps of reading take less long than those of an unprotected "
-            "one, as multiples of those before.",
+            text="Beside the hog a protected service's reading slows down less than that of an "
+            "unprotected one.",
             variants=("none", "low", "min"),
             holds=lambda by: (
                 max(float(by[each].get("reading", 0)) for each in ("low", "min"))
