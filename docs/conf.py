@@ -10,8 +10,8 @@ html_copy_source = False
 html_show_copyright = False
 
 NAVIGATION = {
-    "Guides": "install platforms guard protection swap sizing owners live-clusters alerts ci scripting "
-    "library",
+    "Guides": "install platforms guard protection swap sizing owners live-clusters alerts ci "
+    "scripting library",
     "Commands": "commands/*",
     "Reference": "metrics terminal differences stability threat-model benchmarks performance "
     "architecture",

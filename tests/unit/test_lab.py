@@ -39,6 +39,7 @@ from memqos.lab.scenario import MIB, Figures, Hypothesis, Scenario, Workbench, j
 from memqos.lab.scenarios.throttling import predicted_sleep
 from memqos.lab.text import comparison_lines, format_figure, report_lines
 from memqos.lab.vm import image as images
+from memqos.lab.vm.building import building_folder, remove_tree
 from memqos.lab.vm.tools import missing_packages
 
 MACHINE = LabMachine(
@@ -195,6 +196,18 @@ def test_runs_that_failed_are_told_and_the_rest_is_reported() -> None:
     assert "not tested: memory.min does not" in text
 
 
+def test_a_measure_that_makes_no_sense_in_a_variant_is_a_dash_and_no_zero() -> None:
+    hung = measured("hard", 1, 0.5)
+    del hung.figures["kills"]
+    shown = report(measured("tiered", 1, 0.5), hung)
+    assert shown.scenarios[0].variants["hard"].summary["kills"] == ""
+    line = next(line for line in render(report_lines(shown)) if "  kills" in line)
+    assert line.split() == ["kills", "0", "–"]
+    page = lab_page(shown)
+    assert page.count("<title>HardReservation: –</title>") == 1
+    assert "<td>–</td>" in page
+
+
 def test_events_are_lines_of_json() -> None:
     for event in (MACHINE, measured("hard", 1, 0.5)):
         line = encode_event(event)
@@ -267,10 +280,66 @@ def test_reports_are_compared_by_the_command(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     file.write_bytes(msgspec.json.encode(WHOLE))
     assert "no measure differs" in lab("compare", str(file), str(file)).output
+    assert "one run has no spread" not in lab("compare", str(file), str(file)).stderr
+    once = tmp_path / "once.json"
+    once.write_bytes(msgspec.json.encode(report(measured("tiered", 1, 0.5))))
+    assert "one run has no spread" in lab("compare", str(file), str(once)).stderr
     apart = lab("compare", f"{file}:tiered", f"{file}:hard").output
     assert "tiered → hard  memory kept" in apart
     assert "it has no variant 'soft'" in str(lab("compare", f"{file}:soft", str(file)).exception)
     assert "no such file" in str(lab("compare", "missing.json", str(file)).exception)
+
+
+def test_a_report_has_somewhere_to_go_before_anything_runs(tmp_path: Path) -> None:
+    missing = tmp_path / "missing" / "report.html"
+    for out in (str(missing), f"{tmp_path}/", ""):
+        failure = lab("run", "numa", "--out", out).exception
+        assert isinstance(failure, InputError)
+    assert f"{missing}: it cannot be written: no such file or directory" in str(
+        lab("run", "numa", "--out", str(missing)).exception
+    )
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, *events: LabEvent, more: tuple[str, ...]) -> Result:
+    """Run the command as if the machine reported these events."""
+    monkeypatch.setattr(in_vm, "check_host", lambda *_: None)
+    monkeypatch.setattr(in_vm, "run_in_vm", lambda *_, **__: iter([MACHINE, *events]))
+    return lab("run", HARD.name, *more)
+
+
+@pytest.mark.parametrize(
+    ("events", "code"),
+    [
+        ([measured("tiered", 1, 0.5), measured("hard", 1, 0.97, hog=0)], 0),
+        ([measured("tiered", 1, 0.5), measured("hard", 1, 0.5)], 2),
+        ([measured("tiered", 1, 0.5), RunFailed(HARD.name, "hard", 1, "in vain")], 1),
+    ],
+)
+def test_the_exit_code_tells_what_came_of_it(
+    events: list[LabEvent], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_with(monkeypatch, *events, more=()).return_value == code
+
+
+@pytest.mark.parametrize("to_file", [True, False])
+def test_a_report_is_in_the_format_that_was_asked_for(
+    to_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "report"
+    for output in ("json", "yaml"):
+        more = ("-o", output, *(["--out", str(file)] if to_file else []))
+        done = run_with(monkeypatch, measured("tiered", 1, 0.5), more=more)
+        text = file.read_text() if to_file else done.stdout
+        assert text.startswith("{") == (output == "json")
+        found = msgspec.json.decode(text) if output == "json" else msgspec.yaml.decode(text)
+        assert found["scenarios"][0]["machine"]["numaNodes"] == 1
+        assert msgspec.convert(found, LabReport).scenarios[0].name == HARD.name
+
+
+def test_an_estimate_for_kvm_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = measured("tiered", 1, 0.5)
+    assert "in an emulated machine" in run_with(monkeypatch, event, more=()).stderr
+    assert "at most 1 min with KVM" in run_with(monkeypatch, event, more=("--accel", "kvm")).stderr
 
 
 class TestThisComputer:
@@ -390,6 +459,28 @@ class TestAMachineThatNeverAnswers:
         assert lab_process.returncode == 130
         assert errors.endswith("memqos: interrupted\n")
         eventually("its process is gone", lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_build_that_is_still_dying_does_not_keep_its_folder(tmp_path: Path) -> None:
+    """Processes of a killed mmdebstrap write for some moments more."""
+    with building_folder("building-", tmp_path) as folder:
+        writes = 'while [ $i -lt 300 ]; do i=$((i+1)); mkdir -p "$0/a/$i"; : >"$0/a/$i/b"; done'
+        with subprocess.Popen(["sh", "-c", f"i=0; {writes}", str(folder)]) as writer:
+            eventually("it writes", (folder / "a").exists)
+            remove_tree(folder)
+            writer.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_bootstrap_takes_its_mounts_processes_and_keyring_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(images, "run_tool", lambda *words: commands.append(words))
+    images._bootstrap(tmp_path / "root", "bookworm", kernel_to=tmp_path)
+    [command] = commands
+    before = command[: command.index("mmdebstrap")]
+    assert {"unshare", "--mount", "--pid", "--kill-child", f"TMPDIR={tmp_path}"} <= set(before)
 
 
 class TestAHostThatLacksSomething:

@@ -18,13 +18,17 @@ import click
 from memqos.cli.output import (
     check_output_file,
     complain,
+    data_text,
     emit,
     output_option,
+    print_data,
     print_lines,
     print_markup,
+    write_output_file,
 )
 from memqos.cli.streams import show_status
 from memqos.errors import InputError, LabError, os_reason
+from memqos.units import pluralize
 
 if TYPE_CHECKING:
     from memqos.lab.events import LabEvent
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from memqos.lab.runner import Selected
     from memqos.lab.vm.topology import Accel, Suite
 
+Output = Literal["table", "json", "yaml", "html"]
 _MOST_RUNS = 100
 _DEBIAN: "dict[str, Suite]" = {"12": "bookworm", "13": "trixie", "testing": "forky"}
 
@@ -118,14 +123,16 @@ def run_command(
     *,
     variants: tuple[str, ...],
     runs: int,
-    output: Literal["table", "json", "yaml", "html"],
+    output: Output,
     out: str | None,
     debian: str,
     accel: "Accel",
     here: bool,
     yes: bool,
 ) -> int:
-    """Run experiments, and report what they showed. Exit code 2: a hypothesis was refuted."""
+    """Run experiments, and report what they showed. Exit code 2: a hypothesis was refuted; 1: a run
+    could not be measured.
+    """
     from memqos.host.versions import own_version
     from memqos.lab.report import LabReport, report_scenarios
 
@@ -149,6 +156,10 @@ def run_command(
         scenarios=report_scenarios(found, place),
     )
     _print_report(report, output, out)
+    failed = sum(len(one.failures) for one in report.scenarios)
+    if failed:
+        complain(f"{pluralize(failed, 'run')} could not be measured: the report says why")
+        return 1
     verdicts = [each.verdict for one in report.scenarios for each in one.hypotheses]
     return 2 if "refuted" in verdicts else 0
 
@@ -171,6 +182,8 @@ def compare_command(first: str, second: str, output: Literal["table", "json", "y
         raise InputError("the two reports have no experiment and variant in common")
     if output == "table":
         print_lines(comparison_lines(comparison))
+        if min(one.fewest_runs, other.fewest_runs) == 1:
+            complain("note: one run has no spread, so any difference counts; use --runs 3")
     else:
         emit(comparison, output)
 
@@ -203,8 +216,11 @@ def _run_in_vm(
 
     with tempfile.TemporaryDirectory(prefix="memqos-lab-") as folder:
         check_host(selection, suite, Path(folder))
-        minutes = estimate_seconds(selection, runs, suite) / 60
-        complain(f"about {max(minutes, 1):.0f} min in an emulated machine")
+        minutes = max(estimate_seconds(selection, runs, suite) / 60, 1)
+        about, where = "about", "in an emulated machine"
+        if accel == "kvm":
+            about, where = "at most", "with KVM"
+        complain(f"{about} {minutes:.0f} min {where}")
         yield from run_in_vm(
             selection, runs, suite=suite, accel=accel, folder=Path(folder), note=complain
         )
@@ -273,30 +289,25 @@ def _interruptible() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _print_report(report: "LabReport", output: str, out: str | None) -> None:
-    import msgspec
-
+def _print_report(report: "LabReport", output: Output, out: str | None) -> None:
     from memqos.draw.text.render import render
     from memqos.lab.page import lab_page
     from memqos.lab.text import report_lines
 
-    if out is None and output in ("json", "yaml"):
-        emit(report, "json" if output == "json" else "yaml")
-        return
-    if out is None and output == "table":
-        print_lines(report_lines(report))
+    if out is None:
+        if output == "html":
+            print_markup(lab_page(report).removesuffix("\n"))
+        elif output == "table":
+            print_lines(report_lines(report))
+        else:
+            print_data(report, output)
         return
     if output == "html":
         text = lab_page(report)
     elif output == "table":
         text = "\n".join(render(report_lines(report))) + "\n"
     else:
-        text = msgspec.json.format(msgspec.json.encode(report)).decode() + "\n"
-    if out is None:
-        print_markup(text.removesuffix("\n"))
-        return
-    from memqos.cli.output import write_output_file
-
+        text = data_text(report, output)
     write_output_file(out, text.encode())
     complain(f"written to {out}")
 

@@ -1,5 +1,6 @@
 """What commands print: the option -o, lines, plain data as JSON or YAML, and progress."""
 
+import errno
 import os
 import sys
 import time
@@ -139,11 +140,17 @@ _KERNEL_NAMES: Final = frozenset(["oom_score", "oom_score_adj"])
 
 def print_data(data: Any, output_format: Literal["json", "yaml"]) -> None:
     """Print data that has a form of its own, such as a manifest, as JSON or YAML."""
+    text = data_text(data, output_format)
+    if output_format == "json" and not is_utf8(sys.stdout):
+        text = escape_beyond_ascii(text)
+    print(text, end="")
+
+
+def data_text(data: Any, output_format: Literal["json", "yaml"]) -> str:
+    """Data as JSON or YAML, with a line break at its end."""
     if output_format == "json":
-        text = msgspec.json.format(msgspec.json.encode(data)).decode()
-        print(text if is_utf8(sys.stdout) else escape_beyond_ascii(text))
-    else:
-        print(_as_yaml(msgspec.to_builtins(data)), end="")
+        return msgspec.json.format(msgspec.json.encode(data)).decode() + "\n"
+    return _as_yaml(msgspec.to_builtins(data))
 
 
 def _as_yaml(data: Any) -> str:
@@ -220,8 +227,21 @@ def check_output_file(file: str | None) -> None:
     # /dev/stdout is such a link. It leads to a plain file where output is redirected to one, and
     # root would replace it for all programs.
     is_stream = os.path.islink(file) and os.readlink(file).startswith("/proc/")
-    if is_stream or (os.path.exists(file) and not os.path.isfile(file)):
+    is_plain = os.path.basename(file) and (os.path.isfile(file) or not os.path.exists(file))
+    if is_stream or not is_plain:
         raise InputError("this is not a plain file", file=file, hint="give another name with --out")
+    # The file is replaced, so what counts is its folder.
+    folder = os.path.dirname(file) or "."
+    if not os.path.isdir(folder):
+        raise _unwritable(file, os.strerror(errno.ENOENT))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _unwritable(file, os.strerror(errno.EACCES))
+
+
+def _unwritable(file: str, why: str) -> InputError:
+    return InputError(
+        f"it cannot be written: {why.lower()}", file=file, hint="give another place with --out"
+    )
 
 
 def write_output_file(file: str, data: bytes) -> int:
@@ -236,11 +256,7 @@ def write_output_file(file: str, data: bytes) -> int:
     try:
         replace(file, data)
     except OSError as error:
-        raise InputError(
-            f"it cannot be written: {os_reason(error)}",
-            file=file,
-            hint="give another place with --out",
-        ) from None
+        raise _unwritable(file, os_reason(error)) from None
     return len(data)
 
 

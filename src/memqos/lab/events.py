@@ -5,7 +5,7 @@ import msgspec
 from memqos.lab.scenario import Figures, Planned
 
 
-class LabMachine(msgspec.Struct, frozen=True, kw_only=True, tag="machine"):
+class LabMachine(msgspec.Struct, frozen=True, kw_only=True, tag="machine", rename="camel"):
     """The machine that experiments run on."""
 
     kernel: str

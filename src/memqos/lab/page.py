@@ -111,16 +111,14 @@ def _experiment(scenario: ScenarioReport) -> Markup:
 
 def _chart(measure: LabMeasure, name: str, variants: dict[str, VariantReport]) -> Markup:
     """A bar a variant: its median, and a line from the least to the most."""
-    spreads = [
-        (variant.title, spread)
-        for variant in variants.values()
-        if isinstance(spread := variant.summary[name], Spread)
-    ]
-    top = max([spread.most for _, spread in spreads] + [1e-9])
+    summaries = [(variant.title, variant.summary[name]) for variant in variants.values()]
+    top = max([each.most for _, each in summaries if isinstance(each, Spread)] + [1e-9])
     scale = (_WIDTH - _LABEL - _VALUE) / top
     rows = [
-        _bar(number, title, spread, scale, format_figure(spread.median, measure.unit))
-        for number, (title, spread) in enumerate(spreads)
+        _bar(number, title, each, scale, format_figure(each.median, measure.unit))
+        if isinstance(each, Spread)
+        else _bar(number, title, Spread(0, 0, 0), scale, format_summary(each, measure.unit))
+        for number, (title, each) in enumerate(summaries)
     ]
     picture = el(
         "svg",
@@ -174,7 +172,7 @@ def _raw_data(scenario: ScenarioReport) -> Markup:
     for variant in scenario.variants.values():
         runs = zip(variant.runs, variant.seconds, strict=True)
         for number, (figures, took) in enumerate(runs, start=1):
-            cells = [str(figures[name]) for name in names]
+            cells = [str(figures.get(name, "–")) for name in names]
             rows.append(table_row("td", [variant.title, str(number), *cells, f"{took:.1f} s"]))
     return _details(f"Raw data of {pluralize(len(rows) - 1, 'run')}", rows)
 

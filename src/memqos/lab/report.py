@@ -72,6 +72,12 @@ class LabReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     scenarios: tuple[ScenarioReport, ...]
 
+    @property
+    def fewest_runs(self) -> int:
+        """Of any variant."""
+        found = [len(each.runs) for one in self.scenarios for each in one.variants.values()]
+        return min(found, default=0)
+
 
 def report_scenarios(events: Iterable[LabEvent], place: Place) -> tuple[ScenarioReport, ...]:
     """All experiments that events report, in their order."""
@@ -136,7 +142,10 @@ def _variant(
 ) -> VariantReport:
     return VariantReport(
         title=title,
-        summary={name: _summary([each.figures[name] for each in events]) for name in measures},
+        summary={
+            name: _summary([each.figures[name] for each in events if name in each.figures])
+            for name in measures
+        },
         runs=tuple(each.figures for each in events),
         seconds=tuple(each.seconds for each in events),
         planned=events[0].planned,
@@ -144,8 +153,9 @@ def _variant(
 
 
 def _summary(values: Sequence[Figure]) -> Spread | str:
+    """The spread of numbers; a measure that no run has is an empty text."""
     numbers = [each for each in values if not isinstance(each, str)]
-    if len(numbers) < len(values):
+    if not numbers or len(numbers) < len(values):
         return " / ".join(dict.fromkeys(map(str, values)))
     return Spread(float(median(numbers)), float(min(numbers)), float(max(numbers)))
 

@@ -14,7 +14,7 @@ from memqos.units import pluralize
 MIB: Final = 1 << 20
 Figure = int | float | str
 Figures = dict[str, Figure]
-"""What was measured in one run of one variant, by measure."""
+"""What was measured in one run of one variant, by measure; none where it makes no sense."""
 Unit = Literal["count", "bytes", "seconds", "share", "ratio", "text"]
 LabVerdict = Literal["confirmed", "refuted", "mixed", "not tested"]
 

@@ -1,5 +1,6 @@
 """A program in a container with a memory.high, with the agent's guard or without it."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from memqos.agent.core.node_guard import GUARD_FILES, NodeGuard
 from memqos.kernel.file_formats import stall_of
 from memqos.lab.cgroup import ScratchCgroup
 from memqos.lab.processes import RunningProgram
+from memqos.lab.scenario import MIB
 from memqos.plan.tree import Cgroup
 
 QUICK_GUARD: Final = GuardTuning(period=1.0, calm=5.0)
@@ -69,15 +71,34 @@ def follow_program(
         kills=events["oom_kill"],
         guard_steps=moves,
         seconds=time.monotonic() - start,
-        asleep=stall_of(container.read("memory.pressure")).full.total / 1e6,
+        asleep=seconds_asleep(container),
         highest=int(text) if text.isdigit() else 0,
     )
 
 
+def seconds_asleep(cgroup: ScratchCgroup) -> float:
+    """Seconds in which nothing in a cgroup ran, as it waited for memory (PSI full)."""
+    return stall_of(cgroup.read("memory.pressure")).full.total / 1e6
+
+
 @contextmanager
 def sparse_file(path: Path, size: int) -> Iterator[Path]:
-    """A file that takes no disk but fills the page cache."""
+    """A file that takes no disk but fills the page cache; reading it again costs little."""
     with path.open("wb") as sparse:
         sparse.truncate(size)
+    yield path
+    path.unlink()
+
+
+@contextmanager
+def file_on_disk(path: Path, size: int) -> Iterator[Path]:
+    """A file that is read from the disk, each time that its pages are not in the page cache."""
+    with path.open("wb") as file:
+        for _ in range(size // MIB):
+            file.write(bytes(MIB))
+        file.flush()
+        os.fsync(file.fileno())
+        # Who wrote pages is charged for them: whoever reads them next is to be.
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     yield path
     path.unlink()

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from memqos.lab.cgroup import ScratchCgroup
 from memqos.lab.node import PlannedNode, lab_pod, memory_resources
+from memqos.lab.processes import RunningProgram
 from memqos.lab.scenario import MIB, Figures, Hypothesis, LabMeasure, Scenario, Variant, Workbench
 from memqos.lab.waiting import wait_until
 
@@ -24,11 +24,15 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
     for name in _NAMES:
         container = node.container("bursty", name)
         container.workload(oom_score_adj=node.oom_score_adj("bursty", name)).hold(_LOW)
-    bursts = 0
+    programs: list[RunningProgram] = []
     for name in _NAMES:
         score = node.oom_score_adj("bursty", name)
         container = node.container("bursty", name)
-        bursts += _burst(container, score)
+        programs.append(container.program("burst", _BURST, _LOW, _TIMES, oom_score_adj=score))
+        if not variant.parameters.get("together"):
+            wait_until("the burst has ended", lambda: programs[-1].over)
+    wait_until("all bursts have ended", lambda: all(each.over for each in programs))
+    bursts = sum(each.steps for each in programs)
     cgroup = node.pod("bursty")
     limit, peak = cgroup.number("memory.max"), cgroup.number("memory.peak")
     return {
@@ -40,18 +44,12 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
     }
 
 
-def _burst(container: ScratchCgroup, score: int) -> int:
-    """How many bursts a program in the container could make."""
-    program = container.program("burst", _BURST, _LOW, _TIMES, oom_score_adj=score)
-    wait_until("the burst has ended", lambda: program.over)
-    return program.steps
-
-
 BURSTY: Final = Scenario(
     name="bursty",
     title="Pod-level resources for bursty containers",
     about="Three containers hold 4Mi each; one after the other bursts to 44Mi, twice. They share a "
-    "limit of 96Mi, have a third of it each, or have each the 64Mi that a burst takes.",
+    "limit of 96Mi, have a third of it each, or have each the 64Mi that a burst takes. Last, all "
+    "of them burst at once.",
     source="KEP-2837, graduation criteria: benchmark for bursty workloads",
     memory=_CAPACITY,
     seconds=9,
@@ -59,6 +57,7 @@ BURSTY: Final = Scenario(
         "thirds": Variant(title="3 × 32Mi", parameters={"each": _POD // 3}),
         "pod": Variant(title="96Mi for the pod"),
         "enough": Variant(title="3 × 64Mi", parameters={"each": 64 * MIB}),
+        "together": Variant(title="96Mi for the pod, at once", parameters={"together": True}),
     },
     measures={
         "bursts": LabMeasure("bursts done of 6", charted=True),
@@ -84,6 +83,16 @@ BURSTY: Final = Scenario(
             holds=lambda by: (
                 by["enough"]["bursts"] == 6
                 and float(by["enough"]["utilisation"]) < float(by["pod"]["utilisation"])
+            ),
+        ),
+        Hypothesis(
+            text="The price: bursts that come at once, and do not fit into the pod's limit, are "
+            "killed.",
+            variants=("pod", "together"),
+            holds=lambda by: (
+                not by["pod"]["kills"]
+                and float(by["together"]["kills"]) > 0
+                and float(by["together"]["bursts"]) < 6
             ),
         ),
     ),

@@ -4,9 +4,11 @@ import time
 from statistics import median
 from typing import Final
 
+from memqos.kernel.file_formats import stall_of
+from memqos.lab.cgroup import ScratchCgroup
 from memqos.lab.node import PlannedNode, lab_pod, memory_resources
 from memqos.lab.scenario import MIB, Figures, Hypothesis, LabMeasure, Scenario, Variant, Workbench
-from memqos.lab.throttled import sparse_file
+from memqos.lab.throttled import file_on_disk, sparse_file
 from memqos.lab.waiting import wait_until
 
 _CAPACITY: Final = 176 * MIB
@@ -39,7 +41,7 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
     )
     container, hog = node.container("service"), node.container("hog")
     other = bench.folder / "neighbour"
-    with sparse_file(bench.folder / "service", _FILE) as file, sparse_file(other, _NEIGHBOUR):
+    with file_on_disk(bench.folder / "service", _FILE) as file, sparse_file(other, _NEIGHBOUR):
         score = node.oom_score_adj("service")
         service = container.program("serve", file, _ALLOCATION, 0, oom_score_adj=score)
         score = node.oom_score_adj("neighbour")
@@ -50,6 +52,7 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
         wait_until("the neighbour runs", lambda: neighbour.steps >= 2 or neighbour.over)
         before = container.counts("memory.stat")
         done, least = service.steps, before["file"]
+        start, waited = time.monotonic(), _waited(container)
         score = node.oom_score_adj("hog")
         hogging = hog.program("churn", _HOG, 8 * MIB, MIB, 0, oom_score_adj=score)
         while not service.over and (service.steps < done + _LAPS or hogging.steps < _HOG_LAPS):
@@ -58,23 +61,30 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
             least = min(least, container.counts("memory.stat")["file"])
             time.sleep(0.05)
         after = container.counts("memory.stat")
+        waiting = (_waited(container) - waited) / (time.monotonic() - start)
         figures = service.figures
-    return {
+    result: Figures = {
         "least": least,
         "kept": least / before["file"],
         "refaults": after["workingset_refault_file"] - before["workingset_refault_file"],
-        "allocation": _slowdown(figures, done, 0),
-        "reading": _slowdown(figures, done, 1),
+        "waiting": waiting,
         "kills": node.pod("service").events()["oom_kill"],
         "hog_kills": node.pod("hog").events()["oom_kill"],
     }
-
-
-def _slowdown(figures: list[tuple[int, ...]], done: int, which: int) -> float:
-    """How many times as long a lap takes beside the hog; the first one fills the page cache."""
+    # The first lap fills the page cache.
     alone, beside = figures[1:done], figures[done:]
-    if not alone or not beside:
-        return 0.0
+    if alone and beside:
+        result["allocation"] = _slowdown(alone, beside, 0)
+        result["reading"] = _slowdown(alone, beside, 1)
+    return result
+
+
+def _waited(cgroup: ScratchCgroup) -> float:
+    return stall_of(cgroup.read("memory.pressure")).some.total / 1e6
+
+
+def _slowdown(alone: list[tuple[int, ...]], beside: list[tuple[int, ...]], which: int) -> float:
+    """How many times as long a lap takes beside the hog."""
     return median(each[which] for each in beside) / median(each[which] for each in alone)
 
 
@@ -105,6 +115,7 @@ PROTECTION: Final = Scenario(
         "least": LabMeasure("least page cache of the service", "bytes"),
         "kept": LabMeasure("page cache kept at least", "share", charted=True),
         "refaults": LabMeasure("pages read again (refaults)", charted=True),
+        "waiting": LabMeasure("waiting for memory (PSI some)", "share", charted=True),
         "allocation": LabMeasure("allocation latency, times as long", "ratio", charted=True),
         "reading": LabMeasure("read latency, times as long", "ratio", charted=True),
         "kills": LabMeasure("kills of the service"),
@@ -112,7 +123,8 @@ PROTECTION: Final = Scenario(
     },
     hypotheses=(
         Hypothesis(
-            text="Without protection the service loses page cache to the hog, and reads it again.",
+            text="Without protection the service loses page cache to the hog, and reads more than "
+            "1,000 pages again.",
             variants=("none",),
             holds=lambda by: float(by["none"]["refaults"]) > 1000,
         ),
@@ -133,6 +145,25 @@ PROTECTION: Final = Scenario(
                 max(float(by[each]["refaults"]) for each in ("low", "min"))
                 < 0.1 * float(by["none"]["refaults"])
             ),
+        ),
+        Hypothesis(
+            text="A protected service waits for memory less than half as long (PSI some).",
+            variants=("none", "low", "min"),
+            holds=lambda by: (
+                max(float(by[each]["waiting"]) for each in ("low", "min"))
+                < 0.5 * float(by["none"]["waiting"])
+            ),
+        ),
+        # Where two processors are emulated, whoever waits for one takes longer than any reclaim.
+        Hypothesis(
+            text="Beside the hog a protected service's reading slows down less than that of an "
+            "unprotected one.",
+            variants=("none", "low", "min"),
+            holds=lambda by: (
+                max(float(by[each].get("reading", 0)) for each in ("low", "min"))
+                < float(by["none"].get("reading", 0))
+            ),
+            needs_hardware=True,
         ),
     ),
     measure=_measure,

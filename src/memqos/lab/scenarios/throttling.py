@@ -6,15 +6,18 @@ from typing import Final
 
 from memqos.lab.node import PlannedNode, lab_pod, memory_resources
 from memqos.lab.scenario import MIB, Figures, Hypothesis, LabMeasure, Scenario, Variant, Workbench
-from memqos.lab.throttled import follow_program
+from memqos.lab.throttled import follow_program, seconds_asleep
 
 _CAPACITY: Final = 160 * MIB
 _REQUEST: Final = 32 * MIB
 _LIMIT: Final = 96 * MIB
 _TARGET: Final = 80 * MIB
 _SWAP: Final = 160 * MIB
-_SECONDS: Final = 15
-"""After which a program that has not ended is said to be throttled still."""
+_ASLEEP: Final = 10
+"""Seconds of sleep after which a program that has not ended is said to be throttled still: on a
+slow machine everything else takes longer, and proves nothing."""
+_LONGEST: Final = 120
+"""Seconds that this may take."""
 
 # mem_cgroup_handle_over_high() and calculate_high_delay(), mm/memcontrol.c: for every batch that is
 # charged a task sleeps 64 × x² seconds, x its excess as a share of memory.high; never for less than
@@ -40,28 +43,32 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
     container, planned = node.container("grower"), node.planned[node.container_path("grower")]
     high = planned.settings["memory.high"].value
     program = container.program("grow", _TARGET, MIB)
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + _LONGEST
     run = follow_program(
         container,
         planned,
         program,
-        lambda: time.monotonic() > deadline,
+        lambda: seconds_asleep(container) >= _ASLEEP or time.monotonic() > deadline,
         guarded=bool(variant.parameters.get("guard")),
     )
     peak = container.number("memory.peak")
     predicted = predicted_sleep(high, peak) if isinstance(high, int) else 0.0
-    return {
+    # The guard moves memory.high, and with swap the kernel reclaims instead.
+    follows_formula = predicted > 1 and not swap and not variant.parameters.get("guard")
+    figures: Figures = {
         "end": run.end,
         "taken": run.steps * MIB,
         "high": high if isinstance(high, int) else _LIMIT,
         "high_events": run.high_events,
         "asleep": run.asleep,
         "predicted": predicted,
-        "against_formula": run.asleep / predicted if predicted > 1 else 0.0,
         "guard_steps": run.guard_steps,
         "kills": run.kills,
         "seconds": run.seconds,
     }
+    if follows_formula:
+        figures["against_formula"] = run.asleep / predicted
+    return figures
 
 
 def _ended(figures: Mapping[str, Figures], *variants: str) -> bool:
@@ -73,7 +80,7 @@ THROTTLING: Final = Scenario(
     title="Throttling by memory.high",
     about="A Burstable container with a request of 32Mi and a limit of 96Mi takes 80Mi of "
     "anonymous memory, a mebibyte at a time. memory.high follows from the throttling factor. "
-    f"A program that has not ended after {_SECONDS} s counts as still throttled.",
+    f"A program that has slept for {_ASLEEP} s counts as still throttled.",
     source="KEP-2570, memoryThrottlingFactor",
     memory=_CAPACITY + 32 * MIB,
     swap=_SWAP,
@@ -108,10 +115,15 @@ THROTTLING: Final = Scenario(
     },
     hypotheses=(
         Hypothesis(
-            text="Below memory.high nothing is throttled: without one, and with 0.9, the program "
-            "ends.",
-            variants=("off", "0.9"),
-            holds=lambda by: _ended(by, "off", "0.9"),
+            text="Below memory.high nothing is throttled: with 0.9 the program ends, without a "
+            "high event.",
+            variants=("0.9",),
+            holds=lambda by: _ended(by, "0.9") and not by["0.9"]["high_events"],
+        ),
+        Hypothesis(
+            text="Without Memory QoS the program ends.",
+            variants=("off",),
+            holds=lambda by: _ended(by, "off"),
         ),
         Hypothesis(
             text="With 0.5 and no swap the program neither ends nor is killed.",
@@ -124,7 +136,7 @@ THROTTLING: Final = Scenario(
             holds=lambda by: _ended(by, "0.5-swap"),
         ),
         Hypothesis(
-            text="With the guard the same program ends, as it does without Memory QoS.",
+            text="With the guard the same program ends.",
             variants=("0.5-guard",),
             holds=lambda by: _ended(by, "0.5-guard"),
         ),
@@ -132,7 +144,7 @@ THROTTLING: Final = Scenario(
             text="A program without swap sleeps as long as the kernel's formula says, within a "
             "factor of two.",
             variants=("0.5",),
-            holds=lambda by: 0.5 <= float(by["0.5"]["against_formula"]) <= 2,
+            holds=lambda by: 0.5 <= float(by["0.5"].get("against_formula", 0)) <= 2,
         ),
     ),
     measure=_measure,

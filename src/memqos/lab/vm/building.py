@@ -4,20 +4,26 @@ import errno
 import fcntl
 import os
 import shlex
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from memqos.errors import LabError
 from memqos.lab.vm.tools import find_program
+from memqos.lab.waiting import waits_for
+
+_REMOVAL_SECONDS: Final = 10.0
 
 
 def run_tool(name: str, *arguments: str) -> None:
     """Run a command that ends when this process does, even if that is killed."""
     command = [find_program(name) or name, *arguments]
     done = subprocess.run(
-        ["setpriv", "--pdeathsig", "TERM", *command],
+        ["setpriv", "--pdeathsig", "KILL", *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -39,6 +45,27 @@ def failure_of(what: str, output: str) -> LabError:
     )
     error.add_note(output[-8000:])
     return error
+
+
+@contextmanager
+def building_folder(prefix: str, parent: Path) -> Iterator[Path]:
+    """A new folder, removed at the end with all that is left in it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder. Processes of a build that was just killed may still write to it."""
+    if not waits_for(lambda: _is_removed(folder), _REMOVAL_SECONDS):
+        shutil.rmtree(folder)
+
+
+def _is_removed(folder: Path) -> bool:
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 @contextmanager

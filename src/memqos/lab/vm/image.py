@@ -6,13 +6,12 @@ import os
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from memqos.lab.vm import initrd, tools
-from memqos.lab.vm.building import locked, make_disk, run_tool
+from memqos.lab.vm.building import building_folder, locked, make_disk, remove_tree, run_tool
 from memqos.lab.vm.topology import Suite
 
 HERE: Final = Path(__file__).parent
@@ -95,8 +94,8 @@ def machine_image(suite: Suite = "bookworm") -> MachineImage:
         if (ready := built_image(suite)) is not None:
             return ready
         _remove_leftovers(folder.parent)
-        with tempfile.TemporaryDirectory(prefix=BUILDING, dir=folder.parent) as building:
-            _build(Path(building), suite).rename(folder)
+        with building_folder(BUILDING, folder.parent) as building:
+            _build(building, suite).rename(folder)
     return _image_in(folder)
 
 
@@ -138,7 +137,7 @@ def _remove_leftovers(folder: Path) -> None:
     killed = {path for path in folders if path.name.startswith(BUILDING)}
     old = sorted(set(folders) - killed, key=lambda path: path.stat().st_mtime)
     for path in [*killed, *old[: 1 - KEPT_IMAGES]]:
-        shutil.rmtree(path)
+        remove_tree(path)
 
 
 def _build(folder: Path, suite: Suite) -> Path:
@@ -175,9 +174,12 @@ def _bootstrap(root: Path, suite: Suite, *, kernel_to: Path) -> None:
             grep -oE '{KERNEL_PACKAGE}' | sort -u)
     """
     run_tool(
-        # mmdebstrap mounts the host's /dev and more in the root. In a namespace of its own those
-        # mounts end with it, however it ends, and are not there when the root is removed.
-        *("unshare", "--mount"),
+        # mmdebstrap mounts the host's /dev and more in the root, and starts apt and dpkg. In
+        # namespaces of its own mounts and processes end with it, however it ends, and are not there
+        # when the root is removed.
+        *("unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"),
+        # A killed one leaves its keyring there.
+        *("env", f"TMPDIR={kernel_to}"),
         *("mmdebstrap", "--quiet", "--mode=root", "--variant=essential", "--format=directory"),
         *_merge_usr(suite),
         '--aptopt=Acquire::Languages "none"',
