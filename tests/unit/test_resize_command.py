@@ -285,4 +285,4 @@ def test_what_the_api_server_refuses_for_its_node_cannot_be_resized_there(tmp_pa
     assert "pod/web  cannot be resized on its node · stays Burstable" in done.out
     assert "the API server refuses it, NodeCapacity" in done.out
     assert "the kubelet would decide: Deferred" in done.out
-    assert "what helps: request at most what the node has for pods" in done.out
+    assert "fix: request at most what the node has for pods" in done.out
