@@ -22,15 +22,8 @@ def status_text(status: StatusReport) -> Iterator[Line]:
     """One screen for a person."""
     yield f"{status.origin} · {format_time(status.at)} UTC" if status.at else status.origin
     yield ""
-    yield f"on           {_mode_words(status)}"
-    if status.enablement is not None:
-        yield f"             {status.enablement}"
-    yield f"converged    {_converged_words(status)}"
-    managed = f", {status.managed} managed" if status.mode != "no agent" else ""
-    yield (
-        f"pods         {pluralize(status.pods, 'pod')}{managed}, "
-        f"{pluralize(status.containers, 'container')}"
-    )
+    for name, words in status_facts(status):
+        yield f"{name:<13}{words}"
     yield ""
     yield from _throttled_lines(status)
     yield ""
@@ -42,6 +35,19 @@ def status_text(status: StatusReport) -> Iterator[Line]:
         yield Paragraph(problem, "wrong        " if not index else " " * 13, " " * 15)
     for note in status.notes:
         yield Paragraph(f"note: {note}", "", "  ")
+
+
+def status_facts(status: StatusReport) -> Iterator[tuple[str, str]]:
+    """Whether it is on and has converged, and of how many pods that is said: each with its name."""
+    yield "on", _mode_words(status)
+    if status.enablement is not None:
+        yield "", status.enablement
+    yield "converged", _converged_words(status)
+    managed = f", {status.managed} managed" if status.mode != "no agent" else ""
+    yield (
+        "pods",
+        f"{pluralize(status.pods, 'pod')}{managed}, {pluralize(status.containers, 'container')}",
+    )
 
 
 def _mode_words(status: StatusReport) -> str:
