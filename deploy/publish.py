@@ -32,7 +32,7 @@ def main() -> int:
     files = [image_file(each) for each in sorted(MACHINES)]
     if missing := [str(file) for file in files if not file.exists()]:
         builds = " and ".join(f"make image ARCH={each}" for each in sorted(MACHINES))
-        sys.stderr.write(f"{', '.join(missing)} is missing – {builds}\n")
+        sys.stderr.write(f"not built: {', '.join(missing)} – {builds}\n")
         return 1
     name = f"{arguments.registry.rstrip('/')}/memqos:{project_version()}"
     digest = oci.write_index(files, name, INDEX)
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def commands(name: str) -> list[list[str]]:
-    """What pushes the index with its images and compares what has arrived."""
+    """What pushes the index with its images, and shows what has arrived."""
     return [
         ["skopeo", "copy", "--all", f"oci-archive:{INDEX}", f"docker://{name}"],
         ["skopeo", "inspect", "--raw", f"docker://{name}"],

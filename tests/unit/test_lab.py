@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -339,7 +340,8 @@ def test_a_report_is_in_the_format_that_was_asked_for(
 def test_an_estimate_for_kvm_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     event = measured("tiered", 1, 0.5)
     assert "in an emulated machine" in run_with(monkeypatch, event, more=()).stderr
-    assert "at most 1 min with KVM" in run_with(monkeypatch, event, more=("--accel", "kvm")).stderr
+    bound = run_with(monkeypatch, event, more=("--accel", "kvm")).stderr
+    assert re.search(r"at most \d min with KVM", bound)
 
 
 class TestThisComputer:

@@ -2,11 +2,12 @@
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPConnection
+from http.client import BadStatusLine, HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from tests.commands import ROOT, memqos
 from tests.eventually import eventually
 from tests.fakes.busy_node import BusyNode
+from tests.fakes.client import with_openssl
+from tests.fakes.kubelet import self_signed
 
 SNAPSHOT = ("--snapshot", "tests/nodes/k138-none.json")
 
@@ -161,6 +164,25 @@ def test_beyond_loopback_it_takes_tls() -> None:
     done = memqos("web", "--listen", "0.0.0.0:0", "--address-file", "/dev/null", *SNAPSHOT)
     assert done.code == 1
     assert "--tls-cert" in done.err
+
+
+@with_openssl
+def test_beyond_loopback_it_serves_over_tls(tmp_path: Path) -> None:
+    files = self_signed(tmp_path, "page", "IP:127.0.0.1")
+    place = ("--listen", "0.0.0.0:0", "--host", "127.0.0.1")
+    keys = ("--tls-cert", str(files.cert), "--tls-key", str(files.key))
+    with serving(tmp_path, *place, *keys, *SNAPSHOT) as found:
+        port = int(found.place.rpartition(":")[2])
+        trusted = ssl.create_default_context(cafile=files.cert)
+        connection = HTTPSConnection("127.0.0.1", port, timeout=20, context=trusted)
+        connection.request("GET", "/api/node", headers={"Authorization": f"Bearer {found.token}"})
+        assert connection.getresponse().status == 200
+        connection.close()
+        plain = HTTPConnection("127.0.0.1", port, timeout=20)
+        plain.request("GET", "/")
+        with pytest.raises((BadStatusLine, ConnectionError)):
+            plain.getresponse()
+        plain.close()
 
 
 def test_the_address_is_not_printed_where_nobody_reads_it() -> None:

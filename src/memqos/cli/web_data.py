@@ -1,7 +1,7 @@
 """What the page of `memqos web` asks for: rows, a container in full, stories, status, an audit."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -13,7 +13,7 @@ from memqos.converge.cluster_nodes import ClusterNodes
 from memqos.converge.refresher import Refresher
 from memqos.draw.html.style import PAGE_STYLE
 from memqos.draw.text.row_detail import instant_data, row_data
-from memqos.draw.text.status import status_data
+from memqos.draw.text.status import status_data, status_facts
 from memqos.errors import InputError
 from memqos.monitor.instant import SORT_KEYS, NodeInstant, RowQuery, SortKey, select_rows
 from memqos.monitor.status import node_status
@@ -22,11 +22,13 @@ from memqos.record.format import LevelRecord, WriteRecord
 from memqos.record.recordings import Recording, latest_recordings
 from memqos.record.story import story_of
 from memqos.serve.web_page import DataRoutes, UrlQuery
+from memqos.units import pluralize
 
 if TYPE_CHECKING:
     from memqos.cli.audit_run import AuditRequest
 
 _MOST_ROWS: Final = 500
+_MOST_NAMES: Final = 100
 _PAGE: Final = (
     "index.html",
     "app.js",
@@ -129,9 +131,10 @@ class WebData:
     def _status(self, _: UrlQuery) -> Any:
         instant = self._instant()
         try:
-            return status_data(node_status(instant, self._recordings()))
+            status = node_status(instant, self._recordings())
         except InputError as error:
-            return status_data(node_status(instant, notes=[str(error)]))
+            status = node_status(instant, notes=[str(error)])
+        return status_data(status) | {"facts": list(status_facts(status))}
 
     def _cluster(self, _: UrlQuery) -> Any:
         if not self._is_cluster:
@@ -140,7 +143,15 @@ class WebData:
         return {
             "origin": instant.origin,
             "at": instant.at,
-            "nodes": [msgspec.to_builtins(node) for node in instant.nodes],
+            "nodes": [
+                msgspec.to_builtins(node)
+                | {"unmanaged": len(node.unmanaged), "changes": len(node.changes)}
+                for node in instant.nodes
+            ],
+            "lists": [
+                {"title": title, "names": names[:_MOST_NAMES], "more": len(names[_MOST_NAMES:])}
+                for title, names in _cluster_lists(instant)
+            ],
         }
 
     def _audit_report(self, _: UrlQuery) -> Any:
@@ -169,6 +180,47 @@ class WebData:
             raise InputError(
                 "the records cannot be read", file=error.filename, hint="run as root"
             ) from None
+
+
+def _cluster_lists(instant: NodeInstant) -> Iterator[tuple[str, list[Mapping[str, str]]]]:
+    """Who is throttled, killed, not managed, and what others changed; each by its name."""
+    yield (
+        "Throttled",
+        [
+            _entry(
+                row.node, row.pod, f"{row.container}: {row.high_events:.1f} high events a second"
+            )
+            for row in instant.throttled
+        ],
+    )
+    yield (
+        "Killed by the kernel",
+        [
+            _entry(
+                row.node,
+                row.pod,
+                f"{row.container}: {pluralize(row.kills, 'process', 'processes')}",
+            )
+            for row in sorted(instant.rows, key=lambda row: -row.kills)
+            if row.kills
+        ],
+    )
+    yield (
+        "Not managed",
+        [_entry(node.name, pod, "") for node in instant.nodes for pod in node.unmanaged],
+    )
+    yield (
+        "Changed by others",
+        [
+            _entry(node.name, change.pod, change.words)
+            for node in instant.nodes
+            for change in node.changes
+        ],
+    )
+
+
+def _entry(node: str, pod: str, words: str) -> Mapping[str, str]:
+    return {"node": node, "pod": pod, "words": words}
 
 
 def _story_data(recording: Recording, story: Story) -> Mapping[str, Any]:

@@ -1,14 +1,14 @@
 """All nodes of a cluster at an instant, out of what their agents report."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from memqos.errors import MemqosError
 from memqos.manifests.agent_state import AgentReport
 from memqos.monitor.agent_rows import plan_of_report, rows_of_report
-from memqos.monitor.instant import ContainerRow, NodeInstant, NodeSummary
+from memqos.monitor.instant import ContainerRow, NodeInstant, NodeSummary, ValueChange
 from memqos.monitor.status import node_status
 from memqos.plan.setting import FileSettings
-from memqos.units import pluralize
+from memqos.units import duration_words, pluralize
 
 AgentReports = Mapping[str, AgentReport | MemqosError]
 """Node → what its agent reports, or why there is no report."""
@@ -44,7 +44,7 @@ def _summary(
     name: str, report: AgentReport, rows: tuple[ContainerRow, ...], at: int
 ) -> NodeSummary:
     alone = NodeInstant(origin=name, at=at, rows=rows, agent=report)
-    managed = len(report.managed_pods)
+    managed = {pod.pod for pod in report.managed_pods}
     return NodeSummary(
         name=name,
         mode=report.mode,
@@ -52,10 +52,24 @@ def _summary(
         pressure=max([row.full or 0.0 for row in rows], default=0.0),
         containers=len(rows),
         pods=len(report.pods),
-        managed=managed,
+        managed=len(managed),
         throttled=len(alone.throttled),
         kills=sum(row.kills for row in rows),
-        left_out=len(report.pods) - managed,
-        changed=len(report.drift),
+        unmanaged=tuple(sorted(pod.pod for pod in report.pods if pod.pod not in managed)),
+        changes=tuple(_changes(report)),
         problems=node_status(alone).problems,
     )
+
+
+def _changes(report: AgentReport) -> Iterator[ValueChange]:
+    """The latest first."""
+    owners = {
+        cgroup.path: (pod.pod, cgroup.container or "")
+        for pod in report.pods
+        for cgroup in pod.cgroups
+    }
+    for drift in sorted(report.drift, key=lambda drift: drift.age):
+        pod, container = owners.get(drift.path, ("", drift.path))
+        ago = duration_words(round(drift.age * 1000))
+        words = f"{drift.file}: {drift.held} → {drift.found}, {ago} ago: {drift.cause}"
+        yield ValueChange(pod, f"{container} {words}".lstrip())

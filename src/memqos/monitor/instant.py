@@ -81,6 +81,14 @@ class AvailableMemory(msgspec.Struct, frozen=True):
     full: float | None = None
 
 
+class ValueChange(msgspec.Struct, frozen=True):
+    """A value that another process has changed: of a pod, or of a cgroup above the pods."""
+
+    pod: str
+    """namespace/name; empty above the pods."""
+    words: str
+
+
 class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A node among others."""
 
@@ -94,9 +102,9 @@ class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
     managed: int = 0
     throttled: int = 0
     kills: int = 0
-    left_out: int = 0
-    """Pods that are not managed."""
-    changed: int = 0
+    unmanaged: tuple[str, ...] = ()
+    """namespace/name of the pods that are not managed."""
+    changes: tuple[ValueChange, ...] = ()
     """Values that others have changed."""
     problems: tuple[str, ...] = ()
 

@@ -11,8 +11,9 @@ from memqos.lab.vm.tools import (
     missing_packages,
 )
 
-CHECKERS = {"promtool": "prometheus"}
-"""What checks the files for Prometheus. The package starts a server: only CI installs it."""
+CHECKERS = {"promtool": "prometheus", "kubectl": "kubernetes-client"}
+"""What checks the files for Prometheus and the plugin of kubectl. The first package starts a
+server, and people have a kubectl of their own: only CI installs them."""
 CERTIFICATES = {"openssl": "openssl"}
 
 

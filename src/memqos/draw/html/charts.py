@@ -17,6 +17,9 @@ _TOP: Final = 18
 _MOST_COLUMNS: Final = 108
 _WIDEST: Final = 36
 _RING_FONT: Final = 22
+_FONT: Final = 11
+"""Of texts, by the style sheet of a page."""
+_BIG: Final = "big middle"
 _RING_INSIDE: Final = 72
 """The widest text within a ring."""
 
@@ -51,7 +54,8 @@ def ring(slices: Sequence[RingSlice], middle: str, below: str) -> Markup:
         "svg",
         el("circle", cx=70, cy=70, r=52, class_="track", fill="none", stroke_width=22),
         *parts,
-        el("text", middle, x=70, y=72, class_="big middle", style=f"font-size:{size:.1f}px"),
+        # Scaled, as the page of memqos web allows no inline style.
+        el("text", middle, transform=f"translate(70 72) scale({size / _FONT:.2f})", class_=_BIG),
         el("text", below, x=70, y=90, class_="dim middle"),
         viewBox="0 0 140 140",
         class_="ring",

@@ -24,13 +24,8 @@ def status_text(status: StatusReport) -> Iterator[Line]:
     """One screen for a person."""
     yield f"{status.origin} · {format_time(status.at)} UTC" if status.at else status.origin
     yield ""
-    if status.enablement is not None:
-        yield _row("MemoryQoS", status.enablement.removeprefix("MemoryQoS is "))
-    yield _row("agent", _mode_words(status))
-    yield _row("converged", _converged_words(status))
-    managed = f", {status.managed} managed" if status.mode != "no agent" else ""
-    measured = f", {pluralize(status.containers, 'container')}" if status.containers else ""
-    yield _row("pods", f"{pluralize(status.pods, 'pod')}{managed}{measured}")
+    for name, words in status_facts(status):
+        yield _row(name, words)
     yield ""
     yield from _throttled_lines(status)
     yield ""
@@ -44,6 +39,17 @@ def status_text(status: StatusReport) -> Iterator[Line]:
 
 def _row(name: str, text: str) -> Paragraph:
     return Paragraph(text, name.ljust(_LABEL), " " * (_LABEL + 2))
+
+
+def status_facts(status: StatusReport) -> Iterator[tuple[str, str]]:
+    """Whether it is on and has converged, and of how many pods that is said: each with its name."""
+    if status.enablement is not None:
+        yield "MemoryQoS", status.enablement.removeprefix("MemoryQoS is ")
+    yield "agent", _mode_words(status)
+    yield "converged", _converged_words(status)
+    managed = f", {status.managed} managed" if status.mode != "no agent" else ""
+    measured = f", {pluralize(status.containers, 'container')}" if status.containers else ""
+    yield "pods", f"{pluralize(status.pods, 'pod')}{managed}{measured}"
 
 
 def _mode_words(status: StatusReport) -> str:

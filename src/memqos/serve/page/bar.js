@@ -1,6 +1,6 @@
 // The levels of a container as a bar: zones up to min, low, high and max, and what is in use.
 
-import { bytes, svg } from "/elements.js";
+import { bytes, el, svg } from "/elements.js";
 
 const ZONES = [
   ["min", "never reclaimed"],
@@ -22,6 +22,22 @@ export function zonesOf(row, total) {
     }
   }
   return { zones, usage: Math.min(1, row.current / end), end };
+}
+
+// What the colours of a bar mean.
+export function barLegend() {
+  const swatch = (kind) =>
+    svg(
+      "svg",
+      { viewBox: "0 0 26 12", "aria-hidden": "true" },
+      svg("rect", { class: `zone-${kind}`, width: 26, ...(kind === "usage" ? { y: 4, height: 4 } : { height: 12 }) }),
+    );
+  const meanings = [["usage", "in use"], ...ZONES];
+  return el(
+    "ul",
+    { class: "lines", "aria-label": "What the bars show" },
+    meanings.map(([kind, meaning]) => el("li", {}, swatch(kind), meaning)),
+  );
 }
 
 export function barWords(row) {

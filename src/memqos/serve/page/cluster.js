@@ -9,8 +9,8 @@ const COLUMNS = [
   ["throttled", (node) => node.throttled],
   ["killed", (node) => node.kills],
   ["pods", (node) => node.pods],
-  ["not managed", (node) => node.left_out],
-  ["changed by others", (node) => node.changed],
+  ["not managed", (node) => node.unmanaged],
+  ["changed by others", (node) => node.changes],
   ["agent", (node) => `${node.mode}${node.converged ? ", converged" : ""}`],
   ["wrong", (node) => node.problems.map(visible).join("; ") || "–"],
 ];
@@ -18,6 +18,7 @@ const COLUMNS = [
 export function clusterView(root, onState) {
   const body = el("tbody");
   const facts = el("p", { class: "facts" }, "Loading …");
+  const named = el("div", { class: "cards named" });
   root.replaceChildren(
     el("h1", {}, "Cluster"),
     facts,
@@ -31,12 +32,18 @@ export function clusterView(root, onState) {
         body,
       ),
     ),
+    named,
   );
   const poller = poll(
     async () => {
       const data = await get("/api/cluster");
       const count = data.nodes.length === 1 ? "1 node" : `${data.nodes.length} nodes`;
       facts.textContent = `${visible(data.origin)} · ${time(data.at)} · ${count}`;
+      named.replaceChildren(
+        ...data.lists.map(({ title, names, more }) =>
+          items(title, [...names.map(entry), ...(more ? [`and ${more} more`] : [])], "None."),
+        ),
+      );
       body.replaceChildren(
         ...data.nodes.map((node) =>
           el(
@@ -55,6 +62,12 @@ export function clusterView(root, onState) {
   return () => poller.stop();
 }
 
+// What is said of a container or pod of a node, with the way to its story.
+function entry({ node, pod, words }) {
+  const link = el("a", { href: `#/story/${encodeURIComponent(pod)}` }, visible(pod));
+  return [`${visible(node)} `, pod ? link : null, ` ${visible(words)}`];
+}
+
 function items(title, lines, none) {
   return el(
     "section",
@@ -70,23 +83,12 @@ export function statusView(root, onState) {
   const poller = poll(
     async () => {
       const data = await get("/api/status");
-      const converged =
-        data.converged === null ? "not known without an agent" : data.converged ? "yes" : "no";
       body.replaceChildren(
-        items(
-          "State",
-          [
-            `agent: ${data.mode}`,
-            data.enablement ? visible(data.enablement) : null,
-            `converged: ${converged}`,
-            `${data.pods} pods, ${data.managed} managed, ${data.containers} containers`,
-          ].filter(Boolean),
-          "",
-        ),
+        items("State", data.facts.map(([name, words]) => visible(`${name}: ${words}`)), ""),
         items("Wrong", data.problems.map(visible), "Nothing."),
         items(
           "Throttled",
-          data.throttled.map((row) => visible(`${row.pod} ${row.container}: ${rate(row.high_events)}/s`)),
+          data.throttled.map((row) => visible(`${row.pod} ${row.container}: ${rate(row.high_events)} high events a second`)),
           "Nobody.",
         ),
         items(

@@ -1,7 +1,7 @@
 // The node: a row a container with its levels, live, and one of them in full.
 
 import { get, poll } from "/client.js";
-import { LevelBar, barWords } from "/bar.js";
+import { LevelBar, barLegend, barWords } from "/bar.js";
 import { RowList } from "/rows.js";
 import { bytes, el, rate, time, visible } from "/elements.js";
 
@@ -17,24 +17,44 @@ const SORTS = {
 };
 const LEVELS = ["memory.min", "memory.low", "memory.high", "memory.max"];
 
-function cell(name, label) {
-  return el("span", { class: `cell ${name}`, role: "cell", "data-label": label });
+const TITLES = [
+  ["name", "container"],
+  ["qos", "class"],
+  ["bar", "levels: 0 to max"],
+  ["usage", "in use"],
+  ["max", "max"],
+  ["psi", "PSI %"],
+  ["high", "high/s"],
+  ["refaults", "refaults/s"],
+  ["guard", "guard"],
+  ["ranks", "killed, evicted"],
+  ["numa", "NUMA"],
+];
+
+// `label` stands before the value where there is no room for titles.
+function cell(name, label, ...children) {
+  const column = TITLES.findIndex(([each]) => each === name);
+  return el(
+    "span",
+    { class: `cell ${name}`, role: "gridcell", "aria-colindex": column + 1, "data-label": label },
+    ...children,
+  );
 }
 
 function makeRow(total) {
   const name = cell("name");
-  const qos = cell("qos", "class");
+  const qos = cell("qos");
   const bar = new LevelBar();
   const words = el("span", { class: "for-readers" });
-  const levels = el("span", { class: "cell bar", role: "cell" }, bar.node, words);
+  const levels = cell("bar", null, bar.node, words);
   const usage = cell("usage", "in use");
-  const max = cell("max", "of");
+  const max = cell("max");
   const psi = cell("psi", "PSI %");
   const high = cell("high", "high/s");
-  const refaults = cell("refaults", "refaults/s");
-  const guard = cell("guard", "guard");
-  const ranks = cell("ranks", "killed, evicted");
-  const numa = cell("numa", "NUMA");
+  const refaults = cell("refaults");
+  const guard = cell("guard");
+  const ranks = cell("ranks");
+  const numa = cell("numa");
   const node = el(
     "div",
     { class: "row" },
@@ -69,27 +89,15 @@ function makeRow(total) {
   };
 }
 
-function head(titles) {
+function head() {
   return el(
     "div",
-    { class: "row titles", "aria-hidden": "true" },
-    titles.map(([name, title]) => el("span", { class: `cell ${name}` }, title)),
+    { class: "row titles", role: "row", "aria-rowindex": "1" },
+    TITLES.map(([name, title], index) =>
+      el("span", { class: `cell ${name}`, role: "columnheader", "aria-colindex": index + 1 }, title),
+    ),
   );
 }
-
-const TITLES = [
-  ["name", "container"],
-  ["qos", "class"],
-  ["bar", "levels: 0 to max"],
-  ["usage", "in use"],
-  ["max", "max"],
-  ["psi", "PSI %"],
-  ["high", "high/s"],
-  ["refaults", "refaults/s"],
-  ["guard", "guard"],
-  ["ranks", "killed, evicted"],
-  ["numa", "NUMA"],
-];
 
 function summary(data) {
   const parts = [visible(data.origin), time(data.at)];
@@ -107,17 +115,21 @@ function summary(data) {
   return parts.filter(Boolean).join(" · ");
 }
 
+// `actual` is null for a value that is not read.
 function derivation(file, actual, planned) {
-  const lines = [el("dt", {}, el("code", {}, file), ` ${actual}`)];
+  const isAmount = file !== "oom_score_adj";
+  const words = (value) => (isAmount && /^\d+$/.test(value) ? bytes(Number(value)) : value);
+  const lines = [el("dt", {}, el("code", {}, file), ` ${visible(words(actual ?? String(planned.value)))}`)];
   if (!planned) return [...lines, el("dd", {}, "There is no plan for it.")];
-  const value = planned.value;
-  const shown = /^\d+$/.test(String(value)) && file !== "oom_score_adj" ? bytes(Number(value)) : value;
+  const value = String(planned.value);
   const steps = planned.steps.map((step) => el("li", {}, visible(step)));
   lines.push(
     el(
       "dd",
       {},
-      el("p", {}, String(shown) === actual ? "as planned" : `planned: ${visible(shown)}`),
+      actual === null
+        ? null
+        : el("p", {}, value === actual ? "as planned" : `planned: ${visible(words(value))}`),
       el("p", {}, el("code", {}, visible(planned.rule)), ` ${visible(planned.says)}`),
       steps.length ? el("ul", { class: "steps" }, steps) : null,
       el("p", { class: "dim" }, visible(planned.source)),
@@ -146,9 +158,9 @@ function detail(data, onClose) {
     el(
       "dl",
       {},
-      LEVELS.map((file) => derivation(file, bytes(values[file]), row.planned[file])),
+      LEVELS.map((file) => derivation(file, String(values[file] ?? "max"), row.planned[file])),
       row.planned.oom_score_adj
-        ? derivation("oom_score_adj", String(row.planned.oom_score_adj.value), row.planned.oom_score_adj)
+        ? derivation("oom_score_adj", null, row.planned.oom_score_adj)
         : [],
     ),
     el(
@@ -177,6 +189,7 @@ export function nodeView(root, onState) {
   const list = new RowList({
     makeRow: () => makeRow(() => total),
     label: "Containers",
+    head: head(),
     wanted(first, count, missing) {
       asked = { first, count };
       if (missing) soon ??= setTimeout(() => ((soon = null), poller?.now()), 60);
@@ -235,7 +248,7 @@ export function nodeView(root, onState) {
   const filter = el("input", {
     id: "filter",
     type: "search",
-    placeholder: "name, class:burstable, throttled, killed",
+    placeholder: "name, throttled, class:burstable",
     oninput: (event) => change({ filter: event.target.value }),
   });
   root.replaceChildren(
@@ -250,7 +263,8 @@ export function nodeView(root, onState) {
       reverse,
       pause,
     ),
-    el("div", { class: "table" }, head(TITLES), list.node),
+    barLegend(),
+    list.table,
     pane,
   );
 

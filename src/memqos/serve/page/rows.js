@@ -5,8 +5,9 @@ import { el } from "/elements.js";
 const EXTRA = 6;
 
 export class RowList {
-  // `makeRow` makes a reusable row {node, update(data, index)}; `wanted` hears which rows are shown.
-  constructor({ makeRow, wanted, onOpen, label }) {
+  // `makeRow` makes a reusable row {node, update(data, index)}; `wanted` hears which rows are shown;
+  // `head` is the row of titles. A screen reader takes all of it for a grid.
+  constructor({ makeRow, wanted, onOpen, label, head }) {
     this.makeRow = makeRow;
     this.wanted = wanted;
     this.onOpen = onOpen;
@@ -14,8 +15,14 @@ export class RowList {
     this.total = 0;
     this.focused = 0;
     this.pool = [];
-    this.sheet = el("div", { class: "sheet", role: "rowgroup" });
-    this.node = el("div", { class: "rows", role: "table", "aria-label": label }, this.sheet);
+    this.sheet = el("div", { class: "sheet", role: "presentation" });
+    this.node = el("div", { class: "rows", role: "rowgroup" }, this.sheet);
+    this.table = el(
+      "div",
+      { class: "table", role: "grid", "aria-label": label, "aria-readonly": "true" },
+      el("div", { role: "rowgroup" }, head),
+      this.node,
+    );
     this.frame = null;
     this.node.addEventListener("scroll", () => this.schedule(), { passive: true });
     this.node.addEventListener("keydown", (event) => this.onKey(event));
@@ -44,7 +51,7 @@ export class RowList {
     if (total !== this.total) this.data.clear();
     this.total = total;
     rows.forEach((row, index) => this.data.set(first + index, row));
-    this.node.setAttribute("aria-rowcount", total);
+    this.table.setAttribute("aria-rowcount", total + 1);
     this.schedule();
   }
 
@@ -82,7 +89,7 @@ export class RowList {
       missing ||= data === undefined;
       row.index = index;
       row.node.style.transform = `translateY(${index * height}px)`;
-      row.node.setAttribute("aria-rowindex", index + 1);
+      row.node.setAttribute("aria-rowindex", index + 2);
       row.node.tabIndex = index === this.focused ? 0 : -1;
       row.update(data, index);
     });

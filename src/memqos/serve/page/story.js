@@ -3,10 +3,16 @@
 import { get } from "/client.js";
 import { bytes, el, svg, time, visible } from "/elements.js";
 
-const WIDTH = 900;
 const HEIGHT = 220;
+const LEFT = 52;
 const LINES = ["max", "high", "low", "min"];
 const MARKS = { killed: "✕", evicted: "⊘", guarded: "◆", resized: "◇" };
+const MEANINGS = {
+  killed: "killed by the kernel",
+  evicted: "evicted by the kubelet",
+  guarded: "the guard raised memory.high",
+  resized: "resized in place",
+};
 
 function lastAt(items, at) {
   let found = null;
@@ -32,21 +38,46 @@ function reasons(container, at) {
   ];
 }
 
+function legend(container) {
+  const swatch = (...parts) => svg("svg", { viewBox: "0 0 26 12", "aria-hidden": "true" }, ...parts);
+  const line = (kind) => swatch(svg("path", { class: `curve line-${kind}`, d: "M0 6H26" }));
+  const has = (kind) => container.chapters.some((each) => each.kind === kind);
+  const area = (kind) => swatch(svg("rect", { class: `span-${kind}`, width: 26, height: 12 }));
+  const mark = (kind) =>
+    swatch(svg("text", { class: `mark-${kind}`, x: 13, y: 10, "text-anchor": "middle" }, MARKS[kind]));
+  return el(
+    "ul",
+    { class: "lines", "aria-label": "What the lines and marks are" },
+    el("li", {}, line("usage"), "in use"),
+    LINES.map((level) => el("li", {}, line(level), `memory.${level}`)),
+    has("throttled") ? el("li", {}, area("throttled"), "throttled") : null,
+    has("gap") ? el("li", {}, area("gap"), "nothing was recorded") : null,
+    Object.keys(MARKS).filter(has).map((kind) => el("li", {}, mark(kind), MEANINGS[kind])),
+  );
+}
+
+// Amounts for the lines of a grid: at most five, a power of two apart.
+function ticks(top) {
+  let step = 1;
+  while (top / step > 4) step *= 2;
+  return Array.from({ length: Math.floor(top / step) + 1 }, (_, index) => index * step);
+}
+
 function chart(container, label) {
   const { points } = container;
   const full = [container.since, Math.max(container.until, container.since + 1000)];
   let [from, to] = full;
   let cursor = to;
+  let width = 900;
+  let top = 1;
   const plot = svg("svg", {
     class: "timeline",
-    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
     tabindex: "0",
     role: "img",
     "aria-label": `${label}: memory over time. Keys: plus and minus zoom, arrows move, 0 shows all.`,
   });
   const readout = el("div", { class: "readout", "aria-live": "polite" });
-  const top = Math.max(1, ...points.map((each) => Math.max(each.current, each.max ?? 0, each.high ?? 0))) * 1.05;
-  const x = (at) => ((at - from) / (to - from)) * WIDTH;
+  const x = (at) => LEFT + ((at - from) / (to - from)) * (width - LEFT);
   const y = (amount) => HEIGHT - 20 - (amount / top) * (HEIGHT - 30);
 
   function path(value, stepped) {
@@ -67,27 +98,45 @@ function chart(container, label) {
     return text;
   }
 
+  // The highest value of what is shown, so that a zoom brings out small differences.
+  function highest() {
+    const before = lastAt(points, from);
+    const shown = points.filter((each) => each.at >= from && each.at <= to);
+    const values = [...(before ? [before] : []), ...shown].flatMap((each) => [each.current, each.max, each.high]);
+    return values.reduce((most, value) => Math.max(most, value ?? 0), 1) * 1.15;
+  }
+
   function draw() {
+    plot.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    top = highest();
     const parts = [];
     for (const chapter of container.chapters) {
       if (chapter.kind === "throttled" || chapter.kind === "gap") {
         const left = x(chapter.at);
-        const width = Math.max(2, x(chapter.until ?? chapter.at) - left);
-        parts.push(svg("rect", { class: `span-${chapter.kind}`, x: left, y: 0, width, height: HEIGHT - 20 }));
+        const wide = Math.max(2, x(chapter.until ?? chapter.at) - left);
+        parts.push(svg("rect", { class: `span-${chapter.kind}`, x: left, y: 0, width: wide, height: HEIGHT - 20 }));
       }
     }
-    for (const level of LINES) {
-      parts.push(svg("path", { class: `line-${level}`, d: path((point) => point[level] || null, true) }));
+    for (const amount of ticks(top)) {
+      parts.push(svg("line", { class: "grid-line", x1: LEFT, x2: width, y1: y(amount), y2: y(amount) }));
     }
-    parts.push(svg("path", { class: "line-usage", d: path((point) => point.current, false) }));
+    for (const level of LINES) {
+      parts.push(svg("path", { class: `curve line-${level}`, d: path((point) => point[level] || null, true) }));
+    }
+    parts.push(svg("path", { class: "curve line-usage", d: path((point) => point.current, false) }));
     for (const chapter of container.chapters) {
       if (MARKS[chapter.kind]) {
         parts.push(svg("text", { class: `mark-${chapter.kind}`, x: x(chapter.at), y: 14, "text-anchor": "middle" }, MARKS[chapter.kind]));
       }
     }
+    // What lies before the time shown is drawn under the amounts.
+    parts.push(svg("rect", { class: "margin", width: LEFT, height: HEIGHT }));
+    for (const amount of ticks(top)) {
+      parts.push(svg("text", { class: "tick amount", x: LEFT - 5, y: y(amount) + 4, "text-anchor": "end" }, bytes(amount)));
+    }
     parts.push(svg("line", { class: "cursor", x1: x(cursor), x2: x(cursor), y1: 0, y2: HEIGHT - 20 }));
-    parts.push(svg("text", { class: "tick", x: 2, y: HEIGHT - 5 }, time(from)));
-    parts.push(svg("text", { class: "tick", x: WIDTH - 2, y: HEIGHT - 5, "text-anchor": "end" }, time(to)));
+    parts.push(svg("text", { class: "tick time", x: LEFT, y: HEIGHT - 5 }, time(from)));
+    parts.push(svg("text", { class: "tick time", x: width - 2, y: HEIGHT - 5, "text-anchor": "end" }, time(to)));
     plot.replaceChildren(...parts);
     readout.replaceChildren(...reasons(container, cursor));
   }
@@ -148,7 +197,8 @@ function chart(container, label) {
 
   const at = (event) => {
     const box = plot.getBoundingClientRect();
-    return from + ((event.clientX - box.left) / box.width) * (to - from);
+    const share = (event.clientX - box.left - LEFT) / (box.width - LEFT);
+    return from + Math.max(0, Math.min(1, share)) * (to - from);
   };
   plot.addEventListener("keydown", (event) => {
     if (!(event.key in keys)) return;
@@ -164,6 +214,12 @@ function chart(container, label) {
     draw();
   });
   draw();
+  new ResizeObserver(() => {
+    const now = Math.round(plot.getBoundingClientRect().width);
+    if (!now || now === width) return;
+    width = now;
+    draw();
+  }).observe(plot);
   const button = (words, act) => el("button", { type: "button", onclick: act }, words);
   const tools = el(
     "div",
@@ -174,7 +230,7 @@ function chart(container, label) {
     button("Later", () => move(0.5)),
     button("All", all),
   );
-  return { nodes: [plot, tools, readout], show };
+  return { nodes: [plot, legend(container), tools, readout], show };
 }
 
 function chapterItem(chapter, show) {
