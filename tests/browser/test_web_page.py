@@ -1,7 +1,6 @@
 """The page of `memqos web` in a real browser."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +247,7 @@ def test_the_audit_and_the_status_are_inside(tab: Tab, server: Server) -> None:
     shows(tab, "Memory audit")
     shows(tab, "QoS classes")
     tab.value("location.hash = '#/status'")
-    shows(tab, "on: no agent of memqos answers on this node")
+    shows(tab, "agent: none answers on this node")
     shows(tab, "pods: 25 pods, 50 containers")
     assert tab.complaints() == []
 
@@ -306,50 +305,27 @@ def test_the_page_connects_again_when_the_server_answers(
     eventually("all is well", lambda: tab.value("connection.textContent") == "Connected")
 
 
-SCROLL = """
-new Promise((done) => {
-  const list = document.querySelector('.rows');
-  const times = [];
-  let last = null, step = 37;
-  function frame(now) {
-    if (last !== null) times.push(now - last);
-    last = now;
-    if (list.scrollTop + step < 0 || list.scrollTop + step > list.scrollHeight - list.clientHeight)
-      step = -step;
-    list.scrollTop += step;
-    if (times.length < 150) requestAnimationFrame(frame);
-    else done(times.sort((a, b) => a - b)[Math.floor(times.length * 0.95)]);
-  }
-  requestAnimationFrame(frame);
-})
-"""
-
-
-def p95_frame(tab: Tab) -> float:
-    """Milliseconds of a frame while the list scrolls."""
-    result = tab.ask("Runtime.evaluate", expression=SCROLL, returnByValue=True, awaitPromise=True)
-    return float(result["result"]["value"])
-
-
-def test_five_thousand_containers_scroll_like_fifty(tab: Tab, tmp_path: Path) -> None:
-    """In turns, as others may use the machine for a while: the best of each counts."""
-    best = {25: float("inf"), 2500: float("inf")}
-    with memory_folder() as folder, ExitStack() as stack:
-        servers = {}
-        for pods in best:
+def test_five_thousand_containers_take_as_few_rows_as_fifty(tab: Tab, tmp_path: Path) -> None:
+    """Frames are timed by bench/web.py; this is what keeps them short."""
+    list_end = "const list = document.querySelector('.rows'); list.scrollTop = list.scrollHeight"
+    rows: dict[int, list[int]] = {}
+    with memory_folder() as folder:
+        for pods in (25, 2500):
             (folder / str(pods)).mkdir()
             (tmp_path / str(pods)).mkdir()
             node = BusyNode(folder / str(pods), pods)
-            servers[pods] = stack.enter_context(serving(tmp_path / str(pods), *node.options))
-        for _ in range(8):
-            for pods, found in servers.items():
+            with serving(tmp_path / str(pods), *node.options) as found:
                 open_page(tab, found)
                 shows(tab, f"{2 * pods} containers")
                 shows(tab, "shop/web-", ".rows .row")
-                best[pods] = min(best[pods], p95_frame(tab))
-            if best[2500] <= 2 * best[25]:
-                return
-    raise AssertionError(best)
+                before = tab.value("document.querySelectorAll('.rows .row').length")
+                tab.value(f"{{ {list_end} }}")
+                last = f"[aria-rowindex='{2 * pods + 1}']"  # After the titles.
+                shows(tab, "shop/web-", f".rows .row{last}")
+                after = tab.value("document.querySelectorAll('.rows .row').length")
+                rows[pods] = [before, after]
+    assert rows[2500] == rows[25]
+    assert rows[25][0] < 50
 
 
 def test_one_node_does_not_offer_a_cluster(tab: Tab, server: Server) -> None:
