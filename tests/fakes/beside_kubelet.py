@@ -114,6 +114,7 @@ class NodeWithKubelet(SteppedNode):
         self.restart_visible = restart_visible
         self.settings = settings
         self.starts = 1
+        """Those that the kubelet's cgroup tells of."""
         self.answers_at = 0.0
         self.kubelet_values: dict[File, str] = {}
         """What the kubelet, or the kernel at first, last put into each file."""
@@ -154,7 +155,7 @@ class NodeWithKubelet(SteppedNode):
         self.reader.read_restart_markers = self._restart_markers  # type: ignore[method-assign]
 
     def _restart_markers(self) -> RestartMarkers:
-        return RestartMarkers(1, self.starts if self.restart_visible else 1)
+        return RestartMarkers(1, self.starts)
 
     @property
     def settings_known_at(self) -> float:
@@ -166,7 +167,7 @@ class NodeWithKubelet(SteppedNode):
     def restart(self, settings: Settings | None = None) -> None:
         """Another process of the kubelet, perhaps of another release or configured otherwise."""
         self.settings = settings or self.settings
-        self.starts += 1
+        self.starts += self.restart_visible
         self.scripted.start(self.settings, self.now)
         self.answers_at = self.scripted.answers_at
 
