@@ -159,7 +159,7 @@ def _wide_text(server: _Server, _connections: ExitStack) -> None:
     spec = {"containers": [{**container(), "name": name}]}
     body = review(spec).replace(rb"\ud83d\ude00", "\U0001f600".encode())
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: server.ask(body, patience=60), range(4)))
+        list(pool.map(lambda _: server.review(body, patience=60), range(4)))
 
 
 def _long_refusal(server: _Server, connections: ExitStack) -> None:

@@ -192,6 +192,9 @@ class Delayed(Executor):
         self._clock = clock
         self._coming: list[tuple[float, float, Callable[[], None]]] = []
         """When it was asked, when the answer comes, and how."""
+        self.answers = 0
+        """How many answers have come."""
+        self._waited = 0.0
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         answer: Future[T] = Future()
@@ -203,6 +206,7 @@ class Delayed(Executor):
             self._coming.append((self._clock(), self._clock() + self.seconds, deliver))
         else:
             deliver()
+            self.answers += 1
         return answer
 
     def __len__(self) -> int:
@@ -215,20 +219,23 @@ class Delayed(Executor):
         return min([at for _, at, _ in self._coming], default=float("inf"))
 
     @property
-    def oldest(self) -> float:
-        """Seconds since the oldest question whose answer is on its way."""
-        return max([self._clock() - asked for asked, _, _ in self._coming], default=0.0)
+    def waited(self) -> float:
+        """Seconds so far in which an answer was on its way; questions come one at a time."""
+        return self._waited + sum(self._clock() - asked for asked, _, _ in self._coming)
 
     def lose(self) -> None:
         """Nobody is there to take the answers."""
+        self._waited = self.waited
         self._coming.clear()
 
     def deliver(self) -> bool:
         """Have those come that are due; whether there were any."""
         now = self._clock()
-        due = [deliver for _, at, deliver in self._coming if at <= now]
+        due = [each for each in self._coming if each[1] <= now]
         self._coming = [each for each in self._coming if each[1] > now]
-        for deliver in due:
+        for asked, _, deliver in due:
+            self._waited += now - asked
+            self.answers += 1
             deliver()
         return bool(due)
 

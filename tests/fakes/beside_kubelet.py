@@ -1,7 +1,7 @@
 """A node on which an agent and a scripted kubelet are at work, on one clock."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from tests.eventually import PATIENCE
@@ -38,6 +38,16 @@ from memqos.settings.settings import SettingsOptions
 STEP: Final = 0.5
 """Seconds at a time, so that a hole is seen when it opens and when it is closed."""
 ABOVE: Final = tuple((path, file) for path in LEVELS[:2] for file in (MIN, LOW))
+
+
+class Hole(NamedTuple):
+    """Protection above pods that is missing."""
+
+    since: float
+    waited: float
+    """Seconds that agents had waited for answers before."""
+    answers: int
+    """How many the agent had had before."""
 
 
 class Killed(BaseException):
@@ -104,6 +114,7 @@ class NodeWithKubelet(SteppedNode):
         self.restart_visible = restart_visible
         self.settings = settings
         self.starts = 1
+        """Those that the kubelet's cgroup tells of."""
         self.answers_at = 0.0
         self.kubelet_values: dict[File, str] = {}
         """What the kubelet, or the kernel at first, last put into each file."""
@@ -116,9 +127,11 @@ class NodeWithKubelet(SteppedNode):
         self.writes: list[tuple[float, str, str, str]] = []
         """By the agent: when, where, and what."""
         self.longest_hole = 0.0
-        """Seconds that protection above pods was missing while the kubelet answered an agent."""
-        self._open_since: dict[File, float] = {}
-        self._lost = 0.0
+        """Seconds that protection above pods was missing while the kubelet would have answered an
+        agent, but for those in which an answer was on its way."""
+        self.most_answers = 0
+        """How many answers an agent has had while such a hole was open."""
+        self._holes: dict[File, Hole] = {}
         self._writes_left, self._dies_before = -1, False
         super().__init__(folder, **{"release": None, **options})
         self._take = self.kernel.write
@@ -128,28 +141,21 @@ class NodeWithKubelet(SteppedNode):
         self.answers_at = self.scripted.answers_at
 
     def start(self, **options: Any) -> None:
-        # The question that an agent had asked is lost with it. The next one asks again at once, as
-        # if it were the first to ask: only the time that the lost one was under way is forgiven.
-        self._forgive(self._lost)
+        # Another agent has had no answer. That it has to ask anew takes no longer.
+        answers = self.asker.answers
+        self._holes = {file: hole._replace(answers=answers) for file, hole in self._holes.items()}
         super().start(**options)
 
     def crash(self) -> None:
-        self._lost = self.asker.oldest
         self.asker.lose()
         super().crash()
-
-    def _forgive(self, seconds: float) -> None:
-        """Time in which nobody could have closed a hole."""
-        self._open_since = {
-            file: min(since + seconds, self.now) for file, since in self._open_since.items()
-        }
 
     def prepare(self) -> None:
         self.reader.settings_source = ScriptedSettings(self)
         self.reader.read_restart_markers = self._restart_markers  # type: ignore[method-assign]
 
     def _restart_markers(self) -> RestartMarkers:
-        return RestartMarkers(1, self.starts if self.restart_visible else 1)
+        return RestartMarkers(1, self.starts)
 
     @property
     def settings_known_at(self) -> float:
@@ -161,7 +167,7 @@ class NodeWithKubelet(SteppedNode):
     def restart(self, settings: Settings | None = None) -> None:
         """Another process of the kubelet, perhaps of another release or configured otherwise."""
         self.settings = settings or self.settings
-        self.starts += 1
+        self.starts += self.restart_visible
         self.scripted.start(self.settings, self.now)
         self.answers_at = self.scripted.answers_at
 
@@ -215,7 +221,8 @@ class NodeWithKubelet(SteppedNode):
     def wait_alone(self, seconds: float) -> None:
         """Time goes by for the kubelet, while there is no agent."""
         self.now += seconds
-        self._forgive(seconds)
+        for file, hole in self._holes.items():  # nobody could have closed it meanwhile
+            self._holes[file] = hole._replace(since=hole.since + seconds)
         self.scripted.run(self.now)
 
     def kill_at_write(self, writes: int, *, before: bool = False) -> None:
@@ -224,12 +231,16 @@ class NodeWithKubelet(SteppedNode):
 
     def _watch(self) -> None:
         """How long holes are open, counted from when the kubelet answers."""
+        asker = self.asker
         for file in self.protected():
             if self.read(*file) == "0" and self.now >= self.settings_known_at:
-                since = self._open_since.setdefault(file, self.now)
-                self.longest_hole = max(self.longest_hole, self.now - since)
+                new = Hole(self.now, asker.waited, asker.answers)
+                hole = self._holes.setdefault(file, new)
+                seconds = self.now - hole.since - (asker.waited - hole.waited)
+                self.longest_hole = max(self.longest_hole, seconds)
+                self.most_answers = max(self.most_answers, asker.answers - hole.answers)
             else:
-                self._open_since.pop(file, None)
+                self._holes.pop(file, None)
 
     def protected(self) -> set[File]:
         """Files above pods that must not be 0, as the kubelet has it, or else the agent."""

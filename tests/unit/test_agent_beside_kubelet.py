@@ -1,11 +1,14 @@
 """An agent beside a kubelet that keeps, zeroes and resizes as real ones were seen to do."""
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 from tests.fakes.agent import KUBEPODS, LEVELS, MI, OWN, Delayed, a_pod, container_paths
 from tests.fakes.beside_kubelet import ABOVE, STEP, NodeWithKubelet
+from tests.fakes.crash import is_killed
 from tests.fakes.kubelet_answers import NodeWithRealSources
 from tests.fakes.node import memory_folder
 from tests.fakes.scripted_kubelet import STARTING, TIERED, Settings
@@ -502,3 +505,42 @@ class TestAnAgentKilledBeforeTheKubeletConfirms:
             assert above(node) == [96, 0, 96, 0]
         node.roll_back_without_agent(None, force=True)
         assert above(node) == [64, 0, 64, 0]
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "restarted with the gate off"])
+def test_an_agent_killed_at_any_moment_leaves_no_value_that_rollback_does_not_know(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """From before it raises the levels in the kubelet's place until it has settled that."""
+    values = []
+    for moment in count():
+        (folder / str(moment)).mkdir()
+        node = NodeWithRealSources(folder / str(moment), Settings(minor=34), monkeypatch)
+        node.run_pod(a_pod("b1", 64, 128))
+        node.wait(61)
+        node.restart_visible = False
+        node.asker.seconds = 2.5
+        node.run_pod(a_pod("b2", 32, 128))
+        node.wait(1)
+        if not keeps:
+            node.restart(Settings(minor=34, gate=False))
+        before = above(node)
+        is_over = not is_killed(partial(node.wait, 12), moment, "writer", node.kernel)
+        node.now += 12
+        node.crash()
+        values.append(above(node))
+        done = node.roll_back_without_agent(None)
+        if not keeps:
+            reported = [each.entry for each in done.not_written if each.state == "unconfirmed"]
+            left = {
+                file for file, value in zip(ABOVE, before, strict=True) if node.mi(*file) != value
+            }
+            assert left == {(entry.path, entry.file) for entry in reported}, moment
+        node.roll_back_without_agent(node.kept_files())
+        # What the kubelet keeps is left to it.
+        assert above(node) == (values[-1] if keeps else before), moment
+        if is_over:
+            break
+    assert before in values
+    assert [96, 0, 64, 0] in values
+    assert [96, 0, 96, 0] in values

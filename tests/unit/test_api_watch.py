@@ -615,6 +615,12 @@ FLOODS: Final = {
     "of managed fields": (b'{"items":[{"metadata":{"managedFields":[', b"{}", b"]}}]}"),
     "of variables": (b'{"items":[{"spec":{"containers":[{"env":[', b"{}", b"]}]}}]}"),
     "of one name": (b'{"items":[{"metadata":{"name":"', b"aaaaaaaa", b'"}}]}'),
+    "of one wide name": (b'{"items":[{"metadata":{"name":"\\ud83d\\ude00', b"aaaaaaaa", b'"}}]}'),
+    "of wide names": (
+        b'{"items":[',
+        b'{"metadata":{"name":"%s\xf0\x9f\x98\x80"}}' % (b"a" * 100_000),
+        b"]}",
+    ),
 }
 FOLLOWER: Final = """
 import sys
@@ -640,7 +646,7 @@ def test_a_hostile_list_does_not_take_an_agent_past_its_memory(
 ) -> None:
     """As large as may just be decoded, or received."""
     head, unit, tail = FLOODS[flood]
-    separator = b"" if flood == "of one name" else b","
+    separator = b"" if flood.startswith("of one") else b","
     sizes = (_MOST_DECODED, decoded_size) if is_decoded else (_LARGEST_LIST, len)
     count = (sizes[0] - sizes[1](head + tail)) // sizes[1](unit + separator) - 1
     count = min(count, _LARGEST_LIST // len(unit + separator) - 100)
@@ -684,6 +690,22 @@ def test_500_pods_of_20_kib_are_listed() -> None:
 )
 def test_what_may_be_decoded_counts(text: bytes) -> None:
     assert decoded_size(text) == len(text) + 250 * text.count(b"{") + 130 * text.count(b",")
+
+
+@pytest.mark.parametrize(
+    ("text", "wide"),
+    [
+        ('{"a":"b","é\\u00e9":"ÿ\\\\"}', ""),
+        ('{"a":"\\u0100a"}', '"\\u0100a"'),
+        ('["a","\\"中"', '"\\"中"'),
+    ],
+)
+def test_a_wide_character_has_its_whole_string_take_more(text: str, wide: str) -> None:
+    commas, braces = text.count(","), text.count("{")
+    extra = 2 * len(wide.encode())
+    assert decoded_size(text.encode()) == len(text.encode()) + 250 * braces + 130 * commas + extra
+    widest = text.replace("中", "😀").replace("u0100", "ud83d\\ude00")
+    assert decoded_size(widest.encode()) >= 4 * len(wide) + decoded_size(b" " * len(text))
 
 
 def event(type: str, name: str, version: str, **spec: str) -> bytes:

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -241,7 +240,7 @@ def test_a_person_at_a_terminal(tmux: list[str], tmp_path: Path) -> None:
         run("send-keys", "Enter")
         eventually("the detail", lambda: any("low/tiered" in line for line in screen()))
         run("send-keys", "Escape")
-        time.sleep(0.2)
+        eventually("the detail is closed", lambda: "low/tiered" not in "".join(screen()))
         run("send-keys", "?")
         eventually("the help", lambda: screen()[0] == "memqos top: keys")
         run("send-keys", "x")

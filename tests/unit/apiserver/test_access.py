@@ -216,8 +216,9 @@ class TestCredentials:
         watch = Reflector(api, POD_RESOURCE, timings=WatchTimings(slowness=0.01))
         watch.start()
         try:
+            eventually("it was refused", lambda: watch.fault is not None)
             with pytest.raises(InputError) as caught:
-                watch.wait(0.2)
+                watch.wait(0)
         finally:
             watch.stop()
         assert not re.search("s.c\\s*ret", repr(watch.fault))

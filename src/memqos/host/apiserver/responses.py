@@ -192,6 +192,12 @@ _NOT_DECODED: Final = re.compile(rb'"(?:managedFields|env)":\s*+\[')
 """Arrays of which memqos decodes nothing, and of which most objects of a pod consist."""
 _FLAT_ARRAY: Final = re.compile(rb'(?:[^\[\]"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 """The inside of an array that contains no other: up to its end, or to the start of another."""
+_WIDE_STRING: Final = re.compile(
+    rb'(?:[^"]++|"(?:[^"\\\xc4-\xff]++|\\[^u]|\\u00)*+")*+("(?:[^"\\]++|\\.)*+"?)', re.DOTALL
+)
+"""A string with a character beyond U+00FF, after all that has none."""
+_WIDEST: Final = re.compile(rb"[\xf0-\xff]|\\u[dD]")
+"""A character beyond U+FFFF; in escapes those are written as two surrogates."""
 
 
 def decoded_size(text: bytes) -> int:
@@ -201,7 +207,20 @@ def decoded_size(text: bytes) -> int:
     """
     skipped = b"".join(_arrays_not_decoded(text))
     objects = text.count(b"{") - skipped.count(b"{")
-    return len(text) + 250 * objects + 130 * (text.count(b",") - skipped.count(b","))
+    size = len(text) + 250 * objects + 130 * (text.count(b",") - skipped.count(b","))
+    return size if text.isascii() and b"\\u" not in text else size + _excess_of_wide_strings(text)
+
+
+def _excess_of_wide_strings(text: bytes) -> int:
+    """A single character may have all others of its string take 2 or 4 bytes (PEP 393).
+
+    While it is decoded there is a second copy, of what came before that character.
+    """
+    at = excess = 0
+    while found := _WIDE_STRING.match(text, at):
+        excess += len(found[1]) * (4 if _WIDEST.search(found[1]) else 2)
+        at = found.end()
+    return excess
 
 
 def _arrays_not_decoded(text: bytes) -> Iterator[memoryview]:
