@@ -89,7 +89,8 @@ def _plain(data: bytes) -> _Page:
 
 def _download(port: int, decode: Callable[[bytes], _Page]) -> int:
     """Download all pages, decode and keep them; their bytes."""
-    size, token, pages = 0, "", []
+    size, token = 0, ""
+    pages: list[_Page] = []
     connection = http.client.HTTPConnection("127.0.0.1", port)
     while not pages or token:
         query = f"?limit={PAGE}" + (f"&continue={token}" if token else "")
@@ -185,7 +186,7 @@ def environment() -> dict[str, str]:
 
 def a_pod(number: int, version: int, phase: str = "Running") -> dict[str, Any]:
     """A pod with all the fields that memqos does not read."""
-    fields = {f"f:field-{index}": {".": {}, "f:value": {}} for index in range(40)}
+    fields: dict[str, Any] = {f"f:field-{index}": {".": {}, "f:value": {}} for index in range(40)}
     probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10}
     names = ("app", "proxy")
     return {

@@ -327,7 +327,7 @@ def _managed(containers: list[dict[str, Any]], manager: str) -> dict[str, Any]:
 
 
 def _status_managed() -> dict[str, Any]:
-    conditions = {
+    conditions: dict[str, Any] = {
         f'k:{{"type":"{type}"}}': {
             ".": {},
             "f:lastTransitionTime": {},

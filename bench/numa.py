@@ -6,6 +6,7 @@ memory, so that the answer is a set of many nodes: the case that is hard to enum
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import combinations
 
 from memqos.numa.admission import MEMORY_MANAGER, AdmissionAttempt, AdmissionRules, admit_pod
@@ -39,15 +40,15 @@ def report() -> Iterator[str]:
     for count in COUNTS:
         nodes = _nodes(count, 1)
         sizes = _third(nodes)
-        fast = _milliseconds(lambda n=nodes, s=sizes: _admit(n, s, None))
+        fast = _milliseconds(partial(_admit, nodes, sizes, None))
         listed = ""
         if count <= ENUMERATED:
             rounds = ROUNDS if count <= REPEATED else 1
-            listed = f"{_milliseconds(lambda n=nodes, s=sizes: _enumerate(n, s), rounds):.2f}"
+            listed = f"{_milliseconds(partial(_enumerate, nodes, sizes), rounds):.2f}"
             assert _enumerate(nodes, sizes) == _search(nodes, sizes) if count <= REPEATED else True
-        near = _milliseconds(lambda n=nodes, s=sizes: _admit(n, s, _distances(n)), 1)
+        near = _milliseconds(partial(_admit, nodes, sizes, _distances(nodes)), 1)
         several = _nodes(count, 3)
-        many = _milliseconds(lambda n=several: _admit(n, _third(n), None), 1)
+        many = _milliseconds(partial(_admit, several, _third(several), None), 1)
         bound = f"   (at most {BOUND_MS:g} asked)" if count == BOUND_NODES else ""
         yield f"{count:5} {fast:8.2f} {listed:>12} {near:9.2f} {many:13.2f}{bound}"
 

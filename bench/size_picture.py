@@ -31,7 +31,7 @@ def scores_svg(scored: Mapping[str, Mapping[str, Scored]]) -> str:
         panels.append(el("g", *_panel(name, scores), transform=f"translate({x} {y})"))
     height = math.ceil(len(scored) / 2) * _HEIGHT + 10
     title = "Slack against violations of recommenders"
-    return svg_document(title, title, panels, 2 * _PANEL, height, "")
+    return svg_document(title, title, panels, 2 * _PANEL, height)
 
 
 def _panel(name: str, scores: Mapping[str, Scored]) -> list[Markup]:

@@ -41,7 +41,7 @@ def report() -> Iterator[str]:
         Release.of(),
     )
     bare = encode_review(Response(UID, True))
-    handlers: dict[str, Callable[[bytes], bytes]] = {
+    handlers: dict[str, Callable[[bytearray], bytes]] = {
         "allow everything": lambda _body: bare,
         "mutate": lambda body: encode_review(reviewer.mutate(body)),
         "validate": lambda body: encode_review(reviewer.validate(body)),
@@ -66,7 +66,7 @@ def report() -> Iterator[str]:
 class _Server:
     """A server in a process of its own, and a client of it."""
 
-    def __init__(self, handler: Callable[[bytes], bytes]) -> None:
+    def __init__(self, handler: Callable[[bytearray], bytes]) -> None:
         fork = multiprocessing.get_context("fork")
         receiver, sender = fork.Pipe(duplex=False)
         self.process = fork.Process(target=_serve, args=(handler, sender), daemon=True)
@@ -96,7 +96,7 @@ class _Server:
         return self._answers.read(length)
 
 
-def _serve(handler: Callable[[bytes], bytes], sender: Connection) -> None:
+def _serve(handler: Callable[[bytearray], bytes], sender: Connection) -> None:
     async def run() -> None:
         listener = await listen(
             {"/cpu": lambda: HttpReply(200, PLAIN, repr(time.process_time()).encode())},
