@@ -333,6 +333,28 @@ def test_a_resize_is_given_the_values_of_the_new_limit_in_the_same_call(bed: Plu
     assert bed.node.mi(path, HIGH) == "max"
 
 
+@pytest.mark.parametrize("limit", [96, 192])
+def test_values_of_a_resize_stay_until_the_kubelet_reports_it(bed: PluginNode, limit: int) -> None:
+    before, resized = a_pod("u1"), a_pod("u1", 64, limit)
+    [container], [status] = before["spec"]["containers"], resized["status"]["containerStatuses"]
+    status["resources"] = container["resources"]
+    bed.create(bed.announce(resized))
+    path = bed.start(resized)
+    bed.settle()
+    assert bed.node.mi(path, HIGH) == 96
+    bed.runtime.update("u1a", limit=limit * MI)
+    assert bed.node.mi(path, HIGH) == (64 + limit) // 2
+    bed.node.wait(30)
+    bed.node.core.note_limit_write(path, bed.node.now)
+    bed.settle()
+    assert bed.node.mi(path, HIGH) == (64 + limit) // 2
+    # It was not carried out after all.
+    bed.runtime.update("u1a", limit=128 * MI)
+    bed.node.core.note_limit_write(path, bed.node.now)
+    bed.settle()
+    assert bed.node.mi(path, HIGH) == 96
+
+
 def test_a_resize_that_ends_throttling_takes_memory_high_away(bed: PluginNode) -> None:
     pod = bed.announce(a_pod("u1"))
     bed.create(pod)

@@ -1,5 +1,6 @@
 """The plugin side of NRI against a runtime that does what real ones were seen to do."""
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -220,12 +221,14 @@ def test_values_are_updated_unasked(runtime: FakeNriRuntime) -> None:
         plugin.connection.update_containers({"a": {"memory.low": "1"}}, timeout=60)
 
 
-def test_the_socket_is_looked_at_and_its_plugins_are_counted(runtime: FakeNriRuntime) -> None:
+def test_the_socket_is_looked_at_and_its_plugins_are_named(runtime: FakeNriRuntime) -> None:
     runtime.socket.chmod(0o755)
     runtime.socket.parent.chmod(0o700)
     plugins = [Connected(runtime, "10", name).wait_until_listed() for name in ("p", "q")]
     found = read_nri(str(runtime.socket))
-    assert (found.mode, found.folder_mode, found.connections) == (0o755, 0o700, 2)
+    assert (found.mode, found.folder_mode) == (0o755, 0o700)
+    own = f"{Path('/proc/self/comm').read_text().strip()} (PID {os.getpid()})"
+    assert found.plugins == (own, own)
     for plugin in plugins:
         plugin.hang_up()
     missing = runtime.socket.with_name("none.sock")
