@@ -117,6 +117,8 @@ def nri(pairs: int) -> Iterator[str]:
         suite="forky",
         nodes=(1536,),
         init="systemd",
+        cpus=1,
+        counts_instructions=True,
         seconds_a_test=5400,
         seconds_in_all=10800,
         kernel_arguments=(f"bench.pairs={pairs}",),

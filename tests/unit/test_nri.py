@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.eventually import eventually
 from tests.fakes.node import memory_folder
-from tests.fakes.nri_runtime import CreationFailed, FakeNriRuntime
+from tests.fakes.nri_runtime import EVENTS, CreationFailed, FakeNriRuntime
 
 from memqos.errors import Unreachable
 from memqos.host.nri.messages import NriContainer, RuntimeInfo
@@ -116,6 +116,16 @@ def test_a_plugin_is_told_of_the_runtime_and_asked_about_each_container(
     # Events up to NRI 0.11 come as StateChange, StopContainer by its own method.
     assert plugin.handler.started == ["a"]
     assert plugin.handler.stopped == ["a"]
+    plugin.hang_up()
+
+
+def test_from_nri_0_12_on_each_event_has_a_method_of_its_own(runtime: FakeNriRuntime) -> None:
+    runtime.own_methods = EVENTS
+    plugin = Connected(runtime).wait_until_listed()
+    create(runtime, "a")
+    runtime.start_container("a")
+    runtime.stop_container("a")
+    assert (plugin.handler.started, plugin.handler.stopped) == (["a"], ["a"])
     plugin.hang_up()
 
 

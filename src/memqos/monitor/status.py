@@ -51,6 +51,8 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     managed: int = 0
     """Pods whose values the agent manages."""
     pods: int = 0
+    pod_source: str | None = None
+    """Where the agent has its pods from."""
     nodes: int = 0
     """Of a cluster; `enforcing` are those whose agents enforce."""
     enforcing: int = 0
@@ -81,6 +83,7 @@ def node_status(
         containers=len(instant.rows),
         managed=0 if agent is None else len(agent.managed_pods),
         pods=len({row.pod for row in instant.rows}) if agent is None else len(agent.pods),
+        pod_source=None if agent is None else agent.pod_source or None,
         throttled=instant.throttled,
         actions=tuple(recent_actions(recordings, instant.at)),
         problems=tuple(_problems(instant)),
@@ -140,6 +143,8 @@ def _problems(instant: NodeInstant) -> Iterator[str]:
         yield f"{each.path}/{each.file} is no longer restored: {each.cause}"
     if agent.nri.problem is not None:
         yield f"no runtime is connected over NRI: {agent.nri.problem}"
+    if agent.nri.contested:
+        yield "another NRI plugin sets the same values: containers get theirs after their start"
     for drift in agent.drift:
         if drift.age < HOUR / 1000:
             yield (

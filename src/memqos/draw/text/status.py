@@ -31,6 +31,8 @@ def status_text(status: StatusReport) -> Iterator[Line]:
         f"pods         {pluralize(status.pods, 'pod')}{managed}, "
         f"{pluralize(status.containers, 'container')}"
     )
+    if status.pod_source is not None:
+        yield Paragraph(f"from {status.pod_source}", " " * 13, " " * 15)
     yield ""
     yield from _throttled_lines(status)
     yield ""
