@@ -107,6 +107,10 @@ class NriPlugin:
         self._composing.start()
         self._thread.start()
 
+    def retire(self) -> None:
+        """Set nothing from now on, and stay connected: the runtime may have to restore values."""
+        self._composing.run_always(self._composer.retire)
+
     def stop(self) -> None:
         """Hang up for good; the runtime goes on by itself."""
         self._stopping.set()

@@ -53,6 +53,7 @@ class AnswerComposer:
         self._unstarted: set[str] = set()
         """Containers that got values and have not started."""
         self._refusals = 0
+        self._is_retired = False
         self._planner: IntentPlanner | None = None
 
     @property
@@ -64,6 +65,10 @@ class AnswerComposer:
         """A runtime is connected, with these containers."""
         self._unstarted, self._refusals = set(), 0
         self._journal.forget_creations(lambda path: _container_id(path) in existing)
+
+    def retire(self) -> None:
+        """No container gets values any more."""
+        self._is_retired = True
 
     def compose_creation(self, container: NriContainer, runtime: RuntimeName) -> Answer:
         """What a new container gets."""
@@ -125,7 +130,7 @@ class AnswerComposer:
             return "unchanged"
         if not found.is_enforced:
             return "observed"
-        return "withheld" if self.is_contested else "set"
+        return "withheld" if self.is_contested or self._is_retired else "set"
 
     def _planner_of(self, view: NodeView) -> IntentPlanner:
         """A planner of this thread's own: that of the core is not shared."""

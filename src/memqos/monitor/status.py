@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from memqos.manifests.agent_state import NriState
 from memqos.monitor.instant import ContainerRow, NodeInstant
 from memqos.record.chapters import Chapter, ChapterKind
 from memqos.record.recordings import Recording
@@ -141,13 +142,17 @@ def _problems(instant: NodeInstant) -> Iterator[str]:
         yield "the agent has values to write that are not written yet"
     for each in agent.left_alone:
         yield f"{each.path}/{each.file} is no longer restored: {each.cause}"
-    if agent.nri.problem is not None:
-        yield f"no runtime is connected over NRI: {agent.nri.problem}"
-    if agent.nri.contested:
-        yield "another NRI plugin sets the same values: containers get theirs after their start"
+    yield from _nri_problems(agent.nri)
     for drift in agent.drift:
         if drift.age < HOUR / 1000:
             yield (
                 f"{drift.path}/{drift.file} was changed to {drift.found} "
                 f"{duration_words(round(drift.age * 1000))} ago: {drift.cause}"
             )
+
+
+def _nri_problems(nri: NriState) -> Iterator[str]:
+    if nri.problem is not None:
+        yield f"no runtime is connected over NRI: {nri.problem}"
+    if nri.contested:
+        yield "another NRI plugin sets the same values: containers get theirs after their start"
