@@ -313,7 +313,7 @@ class TestItsLife:
         monkeypatch.setattr(node.bed.writer, "restore_all", restore_all)
         assert (
             node.run(
-                lambda: runtime.plugins,
+                lambda: bool(runtime.plugins),
                 lambda: {"u1", "u2"} <= node.agent.view.node.pods_by_uid.keys(),
                 create,
                 lambda: node.bed.mi(path, HIGH) == 96,
