@@ -25,6 +25,7 @@ class Handler:
         self.listed: list[NriContainer] | None = None
         self.created: list[NriContainer] = []
         self.updated: list[NriContainer] = []
+        self.made: list[str] = []
         self.started: list[str] = []
         self.stopped: list[str] = []
         self.failures: list[Exception] = []
@@ -49,6 +50,9 @@ class Handler:
     def update(self, container: NriContainer) -> Mapping[str, str]:
         self.updated.append(container)
         return self.values
+
+    def note_created(self, container: str) -> None:
+        self.made.append(container)
 
     def note_started(self, container: str) -> None:
         self.started.append(container)
@@ -114,7 +118,7 @@ def test_a_plugin_is_told_of_the_runtime_and_asked_about_each_container(
     assert created.limit == 1 << 40
     assert (updated.limit, updated.unified) == (8192, {"memory.low": "1"})
     # Events up to NRI 0.11 come as StateChange, StopContainer by its own method.
-    assert plugin.handler.started == ["a"]
+    assert plugin.handler.made == plugin.handler.started == ["a"]
     assert plugin.handler.stopped == ["a"]
     plugin.hang_up()
 
@@ -125,17 +129,21 @@ def test_from_nri_0_12_on_each_event_has_a_method_of_its_own(runtime: FakeNriRun
     create(runtime, "a")
     runtime.start_container("a")
     runtime.stop_container("a")
-    assert (plugin.handler.started, plugin.handler.stopped) == (["a"], ["a"])
+    heard = plugin.handler
+    assert (heard.made, heard.started, heard.stopped) == (["a"], ["a"], ["a"])
     plugin.hang_up()
 
 
 def test_only_events_that_are_needed_are_subscribed_to(runtime: FakeNriRuntime) -> None:
     plugin = Connected(runtime).wait_until_listed()
     [connected] = runtime.plugins
-    heard = ("CreateContainer", "StartContainer", "UpdateContainer", "StopContainer")
-    assert [each for each in heard if connected.hears(each)] == list(heard)
-    assert not connected.hears("RunPodSandbox")
-    assert not connected.hears("PostCreateContainer")
+    assert [each for each in EVENTS if connected.hears(each)] == [
+        "CreateContainer",
+        "PostCreateContainer",
+        "StartContainer",
+        "UpdateContainer",
+        "StopContainer",
+    ]
     plugin.hang_up()
 
 
@@ -207,7 +215,7 @@ def test_two_plugins_that_set_one_value_fail_every_creation(runtime: FakeNriRunt
     second = Connected(runtime, "20", "q").wait_until_listed()
     with pytest.raises(CreationFailed, match='"20-q" and "10-p" both tried'):
         create(runtime, "a")
-    assert first.handler.started == []
+    assert first.handler.made == first.handler.started == []
     assert first.handler.stopped == ["a", "a"] or first.handler.stopped == ["a"]
     second.handler.values = {"memory.low": "4096"}
     assert create(runtime, "b") == {"memory.high": "4096", "memory.low": "4096"}

@@ -207,6 +207,9 @@ class NriPlugin:
         answer = self._answer(lambda: composer.compose_resize(container, runtime), revoke=_ignore)
         return answer.values
 
+    def note_created(self, container: str) -> None:
+        self._composing.run_always(lambda: self._composer.note_created(container))
+
     def note_started(self, container: str) -> None:
         self._composing.run_always(lambda: self._composer.note_started(container))
 
