@@ -168,6 +168,19 @@ def test_a_killed_agent_leaves_a_journal_of_what_the_runtime_set(node: NriNode) 
     node.start()
 
 
+def test_containers_that_cannot_start_take_no_values_from_others(node: NriNode) -> None:
+    """Their removal reports a stop without a start, as a refused creation does."""
+    for name in ("broken-1", "broken-2"):
+        broken = node.pod(name)
+        with pytest.raises(GrpcError, match="no such file"):
+            broken.container("main", ("/none",), memory_limit_in_bytes=LIMIT)
+        broken.remove()
+    pod = node.pod("sound")
+    node.run(pod)
+    assert node.first_values(pod) == OWN
+    assert not node.nri()["contested"]
+
+
 def test_another_plugin_that_sets_memory_high_fails_two_creations_and_no_more(
     node: NriNode,
 ) -> None:
