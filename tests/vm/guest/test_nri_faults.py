@@ -70,7 +70,9 @@ def test_a_resize_has_values_of_the_new_limit_in_the_same_call(node: NriNode) ->
     # As the kubelet has it until it has resized the container: the spec is new, the status is not.
     resized = node.manifest("resized", limit=larger)
     [reported] = node.manifest("resized")["spec"]["containers"]
+    resized["spec"]["nodeName"] = "guest"  # one without is not scheduled
     resized["status"] = {
+        "phase": "Running",
         "containerStatuses": [
             {
                 "name": "main",
@@ -82,6 +84,7 @@ def test_a_resize_has_values_of_the_new_limit_in_the_same_call(node: NriNode) ->
     node.tell(resized)
     node.tell(node.manifest("told-later"))
     node.wait_until_known("told-later")
+    assert "resized" in node.known_pods()
     assert values(cgroup) == OWN
     node.containerd.update(container, memory_limit_in_bytes=larger)
     assert number(cgroup, "memory.max") == larger
