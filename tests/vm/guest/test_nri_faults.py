@@ -79,7 +79,7 @@ def test_a_resize_has_values_of_the_new_limit_in_the_same_call(node: NriNode) ->
                 "containerID": f"containerd://{container}",
                 "resources": reported["resources"],
             }
-        ]
+        ],
     }
     node.tell(resized)
     node.tell(node.manifest("told-later"))
