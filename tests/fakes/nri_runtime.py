@@ -32,7 +32,7 @@ EVENTS: Final = (
     "StopContainer",
     "RemoveContainer",
 )
-OWN_METHODS: Final = ("CreateContainer", "UpdateContainer", "StopContainer")
+OWN_METHODS: Final[tuple[str, ...]] = ("CreateContainer", "UpdateContainer", "StopContainer")
 
 
 class CreationFailed(Exception):
@@ -179,6 +179,8 @@ class FakeNriRuntime:
         """In how many parts containers are listed; 0 for empty ones without end."""
         self.largest_name = 0
         """Bytes by which a container's annotations are padded."""
+        self.own_methods: tuple[str, ...] = OWN_METHODS
+        """Events with a method of their own; from NRI 0.12 on, all of them."""
         self.name = "containerd"
         self.plugins: list[ConnectedPlugin] = []
         self.failed_creations = 0
@@ -337,14 +339,14 @@ class FakeNriRuntime:
         for event in events:
             for plugin in self._hearing(event):
                 request = self._event(container)
-                if event not in OWN_METHODS:
+                if event not in self.own_methods:
                     request = message("StateChange")(
                         event=EVENTS.index(event) + 1,
                         pod=request.pod,
                         container=request.container,
                     )
                 try:
-                    method = event if event in OWN_METHODS else "StateChange"
+                    method = event if event in self.own_methods else "StateChange"
                     plugin.call(method, request, "Updates")
                 except HungUp:
                     continue

@@ -31,8 +31,10 @@ from tests.fakes.agent import (
 )
 from tests.fakes.kubelet import SilentKubelet, silent_kubelet
 from tests.fakes.node import memory_folder
+from tests.fakes.nri_runtime import FakeNriRuntime
 from tests.fakes.pods_api import fake_pods_api
 
+from memqos.agent import node_writer
 from memqos.agent.configuration import PodSourceConfig
 from memqos.agent.core.observed import ReadScope
 from memqos.agent.events import EventLog
@@ -44,6 +46,7 @@ from memqos.converge.records import IntentRecord
 from memqos.errors import InputError, JournalError, MemqosError
 from memqos.host import durable
 from memqos.host.kubelet import NO_CREDENTIALS, KubeletEndpoint
+from memqos.host.owner_discovery import OwnerEndpoints
 from memqos.host.sd_notify import ServiceNotifier
 from memqos.serve.exposition import exposition
 
@@ -277,6 +280,51 @@ class TestItsLife:
         assert node.run(lambda: node.low(LEVELS[0]) == 64) == 0
         assert node.low(LEVELS[0]) == 0
         assert node.low(container_paths(pod)[0]) == 0
+
+    def test_also_over_nri_where_that_is_the_only_way_to_the_runtime(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(node_writer, "discover_owners", lambda *_, **__: OwnerEndpoints())
+        runtime = FakeNriRuntime(folder)
+        node = Running(
+            folder, rollback_on_exit=True, nri="on", nri_socket=str(runtime.socket), nri_deadline=60
+        )
+        runtime.kernel = node.bed.kernel
+        node.bed.writer._given_driver = None
+        runtime.start()
+        pod, after = a_pod("u1"), a_pod("u2")
+        [path], [later] = container_paths(pod), container_paths(after)
+        for each in (pod, after):
+            node.put(each)
+            node.bed.kernel.make(pod_path(each))
+
+        def create() -> bool:
+            runtime.create("u1", "a", path, 128 * MI)
+            runtime.start_container("u1a")
+            return True
+
+        restored: list[str] = []
+        restore = node.bed.writer.restore_all
+
+        def restore_all() -> Any:
+            restored.append(str(runtime.create("u2", "a", later, 128 * MI)))
+            return restore()
+
+        monkeypatch.setattr(node.bed.writer, "restore_all", restore_all)
+        assert (
+            node.run(
+                lambda: bool(runtime.plugins),
+                lambda: {"u1", "u2"} <= node.agent.view.node.pods_by_uid.keys(),
+                create,
+                lambda: node.bed.mi(path, HIGH) == 96,
+            )
+            == 0
+        )
+        assert restored == ["{}"]
+        assert runtime.specs["u1a"]["unified"][HIGH] == "max"
+        assert runtime.specs["u1a"]["unified"][LOW] == "0"
+        assert node.bed.mi(path, HIGH) == "max"
+        runtime.stop()
 
     def test_but_for_a_cgroup_that_only_the_journal_calls_reserved(self, folder: Path) -> None:
         node = Running(folder, rollback_on_exit=True)

@@ -284,14 +284,45 @@ def test_another_plugin_that_sets_the_same_value_ends_the_answers_after_two_crea
     other.hang_up()
 
 
-def test_a_container_that_starts_shows_that_nobody_else_sets_its_values(bed: PluginNode) -> None:
+def test_a_container_that_is_created_shows_that_nobody_else_sets_its_values(
+    bed: PluginNode,
+) -> None:
+    other = Connected(bed.runtime, "20", "other").wait_until_listed()
+    pods = [bed.announce(a_pod(f"u{number}")) for number in range(3)]
+    for pod in pods:
+        other.handler.values = {HIGH: "4096"}
+        with pytest.raises(CreationFailed, match="both tried to set"):
+            bed.create(pod)
+        other.handler.values = {}
+        assert bed.create(pod) == OWN
+    other.hang_up()
+
+
+def test_a_container_that_cannot_start_takes_no_values_from_others(bed: PluginNode) -> None:
+    """Its command does not exist: the runtime removes it without an event of its start."""
+    broken, sound = bed.announce(a_pod("broken")), bed.announce(a_pod("sound"))
+    for _ in range(2):
+        assert bed.create(broken) == OWN
+        bed.runtime.stop_container("brokena")
+    # It is tried without values, as these might be why.
+    assert bed.create(broken) == {}
+    assert bed.create(sound) == OWN
+    assert bed.plugin is not None
+    assert not bed.plugin.view().is_contested
+    assert "default/broken: the container a has failed to start 2 times" in bed.log.getvalue()
+    assert bed.answers() == {"set": 3, "withheld": 1}
+    assert {key[0] for key in bed.node.writer.undo_entries if key[2] == NEW_CGROUP} == set(
+        container_paths(sound)
+    )
+
+
+def test_a_container_that_starts_at_last_is_no_broken_one(bed: PluginNode) -> None:
+    pod = bed.announce(a_pod("u1"))
     for number in range(4):
-        pod = bed.announce(a_pod(f"u{number}"))
         assert bed.create(pod) == OWN
         if number % 2:
-            bed.start(pod)
-        else:
-            bed.runtime.stop_container(f"u{number}a")  # deleted before it was started
+            bed.runtime.start_container("u1a")
+        bed.runtime.stop_container("u1a")
 
 
 def test_a_runtime_that_restarts_is_connected_to_again(bed: PluginNode) -> None:
@@ -331,6 +362,28 @@ def test_a_resize_is_given_the_values_of_the_new_limit_in_the_same_call(bed: Plu
     # Both values are memqos's: whichever is there, rollback restores what was before.
     bed.node.roll_back()
     assert bed.node.mi(path, HIGH) == "max"
+
+
+@pytest.mark.parametrize("limit", [96, 192])
+def test_values_of_a_resize_stay_until_the_kubelet_reports_it(bed: PluginNode, limit: int) -> None:
+    before, resized = a_pod("u1"), a_pod("u1", 64, limit)
+    [container], [status] = before["spec"]["containers"], resized["status"]["containerStatuses"]
+    status["resources"] = container["resources"]
+    bed.create(bed.announce(resized))
+    path = bed.start(resized)
+    bed.settle()
+    assert bed.node.mi(path, HIGH) == 96
+    bed.runtime.update("u1a", limit=limit * MI)
+    assert bed.node.mi(path, HIGH) == (64 + limit) // 2
+    bed.node.wait(30)
+    bed.node.core.note_limit_write(path, bed.node.now)
+    bed.settle()
+    assert bed.node.mi(path, HIGH) == (64 + limit) // 2
+    # It was not carried out after all.
+    bed.runtime.update("u1a", limit=128 * MI)
+    bed.node.core.note_limit_write(path, bed.node.now)
+    bed.settle()
+    assert bed.node.mi(path, HIGH) == 96
 
 
 def test_a_resize_that_ends_throttling_takes_memory_high_away(bed: PluginNode) -> None:

@@ -502,7 +502,7 @@ def test_the_worst_comes_first() -> None:
     assert [finding.severity for finding in judge_node(node)] == ["error", "info"]
 
 
-NRI = NriFacts(socket="/var/run/nri/nri.sock", mode=0o755, folder_mode=0o700, connections=1)
+NRI = NriFacts(socket="/var/run/nri/nri.sock", mode=0o755, folder_mode=0o700, plugins=())
 
 
 def nri_finding(nri: NriFacts | None, plugin: NriState | None = None, runtime: str = "") -> Finding:
@@ -525,20 +525,30 @@ def test_how_nri_is_turned_on_is_told_for_each_runtime() -> None:
     assert "enable_nri = true" in nri_finding(off, runtime="cri-o 1.28.0").fix
     too_old = replace(facts(machine=replace(SOUND, runtime="containerd 1.6.20")), nri=off)
     assert "machine/nri" not in {each.rule for each in judge_node(too_old)}
+    assert nri_finding(off).severity == "info"
+    plugin = NriState(mode="on", problem="/var/run/nri/nri.sock: No such file or directory")
+    wanted = nri_finding(off, plugin, "docker 27.0.0")
+    assert wanted.severity == "warning"
+    assert "the agent: not connected: /var/run/nri/nri.sock: No such file" in wanted.evidence[-1]
 
 
 def test_nri_that_nobody_uses_or_that_the_agent_cannot_use_is_shown() -> None:
     assert nri_finding(NRI).fix == "set nri: on in the agent's configuration"
     waiting = nri_finding(NRI, NriState(mode="on", problem="another memqos is connected"))
     assert "the agent: not connected: another memqos is connected" in waiting.evidence
+    assert "plugins connected: none" in waiting.evidence
+    assert (waiting.severity, waiting.fix.partition(",")[0]) == (
+        "warning",
+        "stop a second agent of this node",
+    )
     connected = nri_finding(
-        replace(NRI, connections=2, installed=("10-other",)),
+        replace(NRI, plugins=("memqos (PID 8)", "other (PID 9)"), installed=("10-other",)),
         NriState(mode="on", runtime="containerd 2.1.9"),
     )
     assert connected.severity == "info"
     assert connected.evidence == (
         "containerd 1.7.1; socket 0755 in a folder 0700",
-        "plugins connected: 2",
+        "plugins connected: memqos (PID 8), other (PID 9)",
         "started by the runtime: 10-other",
         "the agent: connected",
     )

@@ -1,5 +1,6 @@
 """The plugin side of NRI against a runtime that does what real ones were seen to do."""
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.eventually import eventually
 from tests.fakes.node import memory_folder
-from tests.fakes.nri_runtime import CreationFailed, FakeNriRuntime
+from tests.fakes.nri_runtime import EVENTS, CreationFailed, FakeNriRuntime
 
 from memqos.errors import Unreachable
 from memqos.host.nri.messages import NriContainer, RuntimeInfo
@@ -24,6 +25,7 @@ class Handler:
         self.listed: list[NriContainer] | None = None
         self.created: list[NriContainer] = []
         self.updated: list[NriContainer] = []
+        self.made: list[str] = []
         self.started: list[str] = []
         self.stopped: list[str] = []
         self.failures: list[Exception] = []
@@ -48,6 +50,9 @@ class Handler:
     def update(self, container: NriContainer) -> Mapping[str, str]:
         self.updated.append(container)
         return self.values
+
+    def note_created(self, container: str) -> None:
+        self.made.append(container)
 
     def note_started(self, container: str) -> None:
         self.started.append(container)
@@ -113,18 +118,32 @@ def test_a_plugin_is_told_of_the_runtime_and_asked_about_each_container(
     assert created.limit == 1 << 40
     assert (updated.limit, updated.unified) == (8192, {"memory.low": "1"})
     # Events up to NRI 0.11 come as StateChange, StopContainer by its own method.
-    assert plugin.handler.started == ["a"]
+    assert plugin.handler.made == plugin.handler.started == ["a"]
     assert plugin.handler.stopped == ["a"]
+    plugin.hang_up()
+
+
+def test_from_nri_0_12_on_each_event_has_a_method_of_its_own(runtime: FakeNriRuntime) -> None:
+    runtime.own_methods = EVENTS
+    plugin = Connected(runtime).wait_until_listed()
+    create(runtime, "a")
+    runtime.start_container("a")
+    runtime.stop_container("a")
+    heard = plugin.handler
+    assert (heard.made, heard.started, heard.stopped) == (["a"], ["a"], ["a"])
     plugin.hang_up()
 
 
 def test_only_events_that_are_needed_are_subscribed_to(runtime: FakeNriRuntime) -> None:
     plugin = Connected(runtime).wait_until_listed()
     [connected] = runtime.plugins
-    heard = ("CreateContainer", "StartContainer", "UpdateContainer", "StopContainer")
-    assert [each for each in heard if connected.hears(each)] == list(heard)
-    assert not connected.hears("RunPodSandbox")
-    assert not connected.hears("PostCreateContainer")
+    assert [each for each in EVENTS if connected.hears(each)] == [
+        "CreateContainer",
+        "PostCreateContainer",
+        "StartContainer",
+        "UpdateContainer",
+        "StopContainer",
+    ]
     plugin.hang_up()
 
 
@@ -196,7 +215,7 @@ def test_two_plugins_that_set_one_value_fail_every_creation(runtime: FakeNriRunt
     second = Connected(runtime, "20", "q").wait_until_listed()
     with pytest.raises(CreationFailed, match='"20-q" and "10-p" both tried'):
         create(runtime, "a")
-    assert first.handler.started == []
+    assert first.handler.made == first.handler.started == []
     assert first.handler.stopped == ["a", "a"] or first.handler.stopped == ["a"]
     second.handler.values = {"memory.low": "4096"}
     assert create(runtime, "b") == {"memory.high": "4096", "memory.low": "4096"}
@@ -220,12 +239,14 @@ def test_values_are_updated_unasked(runtime: FakeNriRuntime) -> None:
         plugin.connection.update_containers({"a": {"memory.low": "1"}}, timeout=60)
 
 
-def test_the_socket_is_looked_at_and_its_plugins_are_counted(runtime: FakeNriRuntime) -> None:
+def test_the_socket_is_looked_at_and_its_plugins_are_named(runtime: FakeNriRuntime) -> None:
     runtime.socket.chmod(0o755)
     runtime.socket.parent.chmod(0o700)
     plugins = [Connected(runtime, "10", name).wait_until_listed() for name in ("p", "q")]
     found = read_nri(str(runtime.socket))
-    assert (found.mode, found.folder_mode, found.connections) == (0o755, 0o700, 2)
+    assert (found.mode, found.folder_mode) == (0o755, 0o700)
+    own = f"{Path('/proc/self/comm').read_text().strip()} (PID {os.getpid()})"
+    assert found.plugins == (own, own)
     for plugin in plugins:
         plugin.hang_up()
     missing = runtime.socket.with_name("none.sock")

@@ -19,10 +19,12 @@ def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
 
 def test_with_an_agent_that_has_converged(tmp_path: Path) -> None:
     node = BusyNode(tmp_path, 2)
-    with agent_answering(node.socket, state_of()):
+    state = state_of(podSource="the kubelet's PodsAPI at /run/pods-api.sock")
+    with agent_answering(node.socket, state):
         done = memqos("status", *FAST, "--agent", node.socket, *node.options)
     assert done.code == 0
     assert "agent        keeps the planned values in place" in done.out
+    assert "pod source   the kubelet's PodsAPI at /run/pods-api.sock\n" in done.out
     assert "converged    yes, since " in done.out
     assert "(1 min 30 s)" in done.out
 
@@ -41,6 +43,15 @@ def test_pods_of_a_snapshot_count_without_readings_of_their_memory() -> None:
     done = memqos("status", *FAST, "--snapshot", "tests/nodes/numa.json")
     assert "pods         8 pods\n" in done.out
     assert "no memory usage of containers" in done.out
+
+
+def test_a_runtime_with_another_plugin_of_the_same_values_is_wrong(tmp_path: Path) -> None:
+    node = BusyNode(tmp_path, 2)
+    nri = {"mode": "on", "runtime": "containerd 2.1.9", "problem": None, "contested": True}
+    with agent_answering(node.socket, state_of(nri=nri)):
+        done = memqos("status", *FAST, "--agent", node.socket, *node.options)
+    assert done.code == 2
+    assert "problems     another NRI plugin sets the same values" in done.out
 
 
 def test_what_was_done_in_the_last_hour_is_in_the_records() -> None:

@@ -98,8 +98,9 @@ class Agent:
                     await loop.run_in_executor(thread, self._worker.run_turn, events)
                     self._after_turn()
             self._service.notify(STOPPING=1, STATUS="stopping")
-            # Before values are put back: from now on nothing is set that would have to be.
-            self._stop_nri()
+            if self._worker.nri is not None:
+                # Before values are put back: from now on nothing is set that would have to be.
+                self._worker.nri.retire()
             return await loop.run_in_executor(thread, self._worker.shut_down)
 
     async def _serve(self, stack: AsyncExitStack) -> None:

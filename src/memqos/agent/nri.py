@@ -107,6 +107,10 @@ class NriPlugin:
         self._composing.start()
         self._thread.start()
 
+    def retire(self) -> None:
+        """Set nothing from now on, and stay connected: the runtime may have to restore values."""
+        self._composing.run_always(self._composer.retire)
+
     def stop(self) -> None:
         """Close the connection for the rest of the agent's life; the runtime works without it."""
         self._stopping.set()
@@ -202,6 +206,9 @@ class NriPlugin:
         # An intent without a write does no harm: rollback reads the file.
         answer = self._answer(lambda: composer.compose_resize(container, runtime), revoke=_ignore)
         return answer.values
+
+    def note_created(self, container: str) -> None:
+        self._composing.run_always(lambda: self._composer.note_created(container))
 
     def note_started(self, container: str) -> None:
         self._composing.run_always(lambda: self._composer.note_started(container))

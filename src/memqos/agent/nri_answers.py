@@ -1,7 +1,10 @@
 """Answers to the runtime over NRI: values by the last view, in the journal before they are set."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from memqos.agent.core.creation import ContainerValues, values_at_creation, values_at_resize
 from memqos.agent.core.pod_intent import IntentPlanner
@@ -13,7 +16,9 @@ from memqos.plan.changes import magnitude
 from memqos.plan.names import RuntimeName, container_of
 
 _REFUSALS: Final = 2
-"""So many creations in a row that end without a start are another plugin's doing."""
+"""So many creations in a row that are refused are another plugin's doing."""
+_FAILED_STARTS: Final = 2
+"""A container that has failed to start so often is tried without values."""
 
 
 class RuntimeJournal(Protocol):
@@ -33,6 +38,15 @@ class Answer(NamedTuple):
     values: Mapping[str, str] = {}
 
 
+class _Creation(msgspec.Struct):
+    """A container that got values and has not started."""
+
+    uid: str
+    """Of its pod."""
+    name: str
+    is_created: bool = False
+
+
 class AnswerComposer:
     """Knows containers from their creation to their start. For one thread only."""
 
@@ -50,9 +64,12 @@ class AnswerComposer:
         self._read_usage = read_usage
         self._own_cgroup = own_cgroup
         self._log = log
-        self._unstarted: set[str] = set()
-        """Containers that got values and have not started."""
+        self._unstarted: dict[str, _Creation] = {}
+        """By their IDs."""
+        self._failed_starts: Counter[tuple[str, str]] = Counter()
+        """By the pod's UID and the container's name. A command that does not exist ends so."""
         self._refusals = 0
+        self._is_retired = False
         self._planner: IntentPlanner | None = None
 
     @property
@@ -62,21 +79,28 @@ class AnswerComposer:
 
     def begin(self, existing: set[str]) -> None:
         """A runtime is connected, with these containers."""
-        self._unstarted, self._refusals = set(), 0
+        self._unstarted, self._refusals = {}, 0
+        self._failed_starts.clear()
         self._journal.forget_creations(lambda path: _container_id(path) in existing)
+
+    def retire(self) -> None:
+        """No container gets values any more."""
+        self._is_retired = True
 
     def compose_creation(self, container: NriContainer, runtime: RuntimeName) -> Answer:
         """What a new container gets."""
         found = values_at_creation(self._view(), container, runtime)
         kind = self._judge(found)
+        if self._failed_starts[container.pod_uid, container.name] >= _FAILED_STARTS:
+            kind = "withheld"
         if found is not None and kind == "set":
             self._journal.record_creation(found)
-            self._unstarted.add(container.id)
+            self._unstarted[container.id] = _Creation(container.pod_uid, container.name)
         return _answer(kind, found)
 
     def revoke_creation(self, container: str) -> None:
         """It was created without values."""
-        self._unstarted.discard(container)
+        self._unstarted.pop(container, None)
         self._journal.forget_creations(lambda path: _container_id(path) != container)
 
     def compose_resize(self, container: NriContainer, runtime: RuntimeName) -> Answer:
@@ -97,25 +121,49 @@ class AnswerComposer:
             self._journal.record_resize(found)
         return _answer(kind, found)
 
+    def note_created(self, container: str) -> None:
+        """A runtime has created a container: no other plugin sets its values."""
+        if container in self._unstarted:
+            self._unstarted[container].is_created = True
+            self._refusals = 0
+
     def note_started(self, container: str) -> None:
         """A container runs."""
-        if container in self._unstarted:
-            self._unstarted.discard(container)
-            self._refusals = 0
+        started = self._unstarted.pop(container, None)
+        if started is not None:
+            self._failed_starts.pop((started.uid, started.name), None)
 
     def note_stopped(self, container: str) -> None:
         """A container has ended, or was never made."""
         # Its cgroup was never made, or was made and removed between two passes.
         self._journal.forget_creations(lambda path: _container_id(path) != container)
-        if container not in self._unstarted:
+        creation = self._unstarted.pop(container, None)
+        if creation is None:
             return
-        self._unstarted.discard(container)
+        if creation.is_created:
+            self._count_failed_start(creation)
+            return
         self._refusals += 1
         if self._refusals == _REFUSALS:
             self._log.log(
                 "warning",
-                f"{_REFUSALS} containers that got values over NRI did not start: perhaps another "
-                "plugin sets the same ones. From now on values are written after the start",
+                f"the creation of {_REFUSALS} containers that got values over NRI was refused: "
+                "perhaps another plugin sets the same ones. From now on values are written after "
+                "the start",
+            )
+
+    def _count_failed_start(self, creation: _Creation) -> None:
+        known = self._view().pods_by_uid
+        for key in [key for key in self._failed_starts if key[0] not in known]:
+            del self._failed_starts[key]
+        key = creation.uid, creation.name
+        self._failed_starts[key] += 1
+        if self._failed_starts[key] == _FAILED_STARTS:
+            pod = known[creation.uid].intent.key if creation.uid in known else creation.uid
+            self._log.log(
+                "warning",
+                f"{pod}: the container {creation.name} has failed to start {_FAILED_STARTS} times: "
+                "from now on its values are written after the start",
             )
 
     def _judge(self, found: ContainerValues | None) -> NriAnswer:
@@ -125,7 +173,7 @@ class AnswerComposer:
             return "unchanged"
         if not found.is_enforced:
             return "observed"
-        return "withheld" if self.is_contested else "set"
+        return "withheld" if self.is_contested or self._is_retired else "set"
 
     def _planner_of(self, view: NodeView) -> IntentPlanner:
         """A planner of this thread's own: that of the core is not shared."""

@@ -43,8 +43,8 @@ class NriFacts(msgspec.Struct, frozen=True, kw_only=True):
     mode: int | None = None
     """Its permissions; None where it is not there."""
     folder_mode: int = 0
-    connections: int | None = None
-    """How many are connected; None where that is not known."""
+    plugins: tuple[str, ...] | None = None
+    """The processes that are connected; None where that is not known."""
     installed: tuple[str, ...] = ()
     """Plugins that the runtime starts itself."""
 

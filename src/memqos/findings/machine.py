@@ -25,6 +25,7 @@ OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "c
 """The first that pass the CRI's unified map on to the cgroup (KEP-2570, version skew)."""
 
 _OLDEST_WITH_NRI: Final[dict[str, VersionNumbers]] = {"containerd": (1, 7, 0), "cri-o": (1, 26, 0)}
+_NEVER: Final = (1 << 31, 0, 0)
 _HOW_TO_TURN_ON: Final = {
     "containerd": 'in /etc/containerd/config.toml, under [plugins."io.containerd.nri.v1.nri"], set '
     "disable = false (the default from 2.0 on), then restart containerd",
@@ -120,29 +121,29 @@ def check_nri(facts: NodeFacts) -> Iterator[Finding]:
     if nri is None:
         return
     runtime = facts.machine.runtime or "the runtime is unknown"
+    plugin = None if facts.agent is None else facts.agent.nri
+    is_wanted = plugin is not None and plugin.mode == "on"
     if nri.mode is None:
-        oldest = None if found is None else _OLDEST_WITH_NRI.get(found[0].lower())
-        if found is not None and oldest is not None and found[1] >= oldest:
+        name = "" if found is None else found[0].lower()
+        if is_wanted or (found is not None and found[1] >= _OLDEST_WITH_NRI.get(name, _NEVER)):
             yield Finding(
                 MACHINE_NRI.id,
-                "info",
+                "warning" if is_wanted else "info",
                 "NRI is off: containers get their values after they have started",
                 nri.socket,
-                (runtime, "there is no socket"),
-                _HOW_TO_TURN_ON[found[0].lower()],
+                (runtime, "there is no socket", *_agent_line(plugin)),
+                _HOW_TO_TURN_ON.get(name, "turn NRI on in the runtime's configuration"),
             )
         return
-    agent = facts.agent
-    plugin = None if agent is None else agent.nri
     is_open = nri.mode & 0o022 and nri.folder_mode & 0o011
     is_contested = plugin is not None and plugin.contested
     evidence = [
         f"{runtime}; socket {nri.mode:04o} in a folder {nri.folder_mode:04o}",
-        "plugins connected: " + ("not known" if nri.connections is None else str(nri.connections)),
+        "plugins connected: "
+        + ("not known" if nri.plugins is None else ", ".join(nri.plugins) or "none"),
         *[f"started by the runtime: {name}" for name in nri.installed],
+        *_agent_line(plugin),
     ]
-    if plugin is not None and plugin.mode == "on":
-        evidence.append(f"the agent: {_plugin_state(plugin)}")
     if is_contested:
         what = "another NRI plugin seems to set the same values as memqos: memqos sets none"
         fix = "remove the other plugin, or set nri: off in the agent's configuration"
@@ -153,15 +154,23 @@ def check_nri(facts: NodeFacts) -> Iterator[Finding]:
         fix = f"chmod 0700 {nri.socket.rpartition('/')[0]}"
     elif plugin is not None and plugin.runtime is not None:
         what, fix = "NRI is on, and the agent is a plugin: containers start with values", "none"
+    elif is_wanted:
+        what = "the agent is not connected over NRI: containers get their values after their start"
+        fix = "stop a second agent of this node, if there is one; else restart the runtime"
     else:
         what = "NRI is on, and no agent uses it: containers get their values after their start"
         fix = "set nri: on in the agent's configuration"
-    severity: Severity = "warning" if is_contested or is_open else "info"
+    is_broken = is_wanted and plugin is not None and plugin.runtime is None
+    severity: Severity = "warning" if is_contested or is_open or is_broken else "info"
     yield Finding(MACHINE_NRI.id, severity, what, nri.socket, tuple(evidence), fix)
 
 
-def _plugin_state(plugin: NriState) -> str:
-    return f"not connected: {plugin.problem}" if plugin.runtime is None else "connected"
+def _agent_line(plugin: NriState | None) -> tuple[str, ...]:
+    if plugin is None or plugin.mode != "on":
+        return ()
+    if plugin.runtime is not None:
+        return ("the agent: connected",)
+    return (f"the agent: not connected: {plugin.problem or 'it is connecting'}",)
 
 
 def check_swap(facts: NodeFacts) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ import msgspec
 from memqos.errors import Unreachable
 from memqos.findings.facts import NriFacts
 from memqos.host.systemd_dropins import SYSTEMD_RUN
+from memqos.host.unix_peers import connected_processes
 from memqos.kernel.machine import NRI_SOCKET
 from memqos.plan.names import RuntimeName
 
@@ -24,8 +25,6 @@ SOCKETS: Final[dict[RuntimeName, tuple[str, ...]]] = {
     "cri-o": ("/run/crio/crio.sock",),
 }
 _NRI_PLUGINS: Final = "/opt/nri/plugins"
-_CONNECTED: Final = "03"
-"""SS_CONNECTED in /proc/net/unix."""
 _MOUNTS: Final = "/proc/self/mountinfo"
 _CONNECT_SECONDS: Final = 2.0
 
@@ -65,7 +64,7 @@ def discover_owners(
     )
 
 
-def read_nri(path: str = NRI_SOCKET, proc: str = "/proc") -> NriFacts:
+def read_nri(path: str = NRI_SOCKET) -> NriFacts:
     """The runtime's NRI socket as it is."""
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
@@ -76,22 +75,8 @@ def read_nri(path: str = NRI_SOCKET, proc: str = "/proc") -> NriFacts:
         socket=path,
         mode=mode,
         folder_mode=folder_mode,
-        connections=_count_connections(path, proc),
+        plugins=connected_processes(path),
         installed=_installed_plugins(),
-    )
-
-
-def _count_connections(path: str, proc: str) -> int | None:
-    """By the sockets that the runtime has accepted: they have its path (net/unix/af_unix.c)."""
-    real = os.path.realpath(path)
-    try:
-        with open(f"{proc}/net/unix", encoding="utf-8", errors="replace") as file:
-            lines = [line.split() for line in file]
-    except OSError:
-        return None
-    return sum(
-        len(line) == 8 and line[5] == _CONNECTED and os.path.realpath(line[7]) == real
-        for line in lines
     )
 
 

@@ -1,12 +1,19 @@
-"""The resources a pod uses on its node: a pending resize does not count yet."""
+"""The resources a pod uses on its node: a pending resize does not count yet.
+
+A kubelet reports a resize in the status once it has had the runtime update the container.
+"""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from memqos.kube.pod import Container, ContainerStatus, Pod, ResourceRequirements
+from memqos.kube.quantity import milli_of
+from memqos.kube.shape import containers_of
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
+_MEMORY: Final = "memory"
 
 
 def is_terminal(pod: Pod) -> bool:
@@ -31,6 +38,56 @@ def with_resources_in_use(pod: Pod) -> Pod:
             containers=_each(spec.containers, status.container_statuses),
             init_containers=_each(spec.init_containers, status.init_container_statuses),
             resources=resources,
+        ),
+    )
+
+
+def unreported_limits(pod: Pod) -> dict[str, int]:
+    """Container → the memory limit that its spec has, and its status does not have yet."""
+    pairs = zip(containers_of(pod), containers_of(with_resources_in_use(pod)), strict=True)
+    limits = [
+        (specified.name, _memory_limit(specified.resources), _memory_limit(in_use.resources))
+        for specified, in_use in pairs
+    ]
+    return {name: limit for name, limit, reported in limits if limit and limit != reported}
+
+
+def with_limit_in_use(pod: Pod, name: str, limit: int) -> Pod:
+    """A pod whose container has another memory limit already, and the requests that go with it."""
+    [specified] = [each for each in containers_of(pod) if each.name == name]
+    [in_use] = [each for each in containers_of(with_resources_in_use(pod)) if each.name == name]
+    resources = (
+        specified.resources
+        if _memory_limit(specified.resources) == limit
+        else _with_limit(in_use.resources, limit)
+    )
+    replace = msgspec.structs.replace
+    spec, status = pod.spec, pod.status
+
+    def resized(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+        return containers and tuple(
+            replace(each, resources=resources) if each.name == name else each for each in containers
+        )
+
+    def reported(
+        statuses: tuple[ContainerStatus, ...] | None,
+    ) -> tuple[ContainerStatus, ...] | None:
+        return statuses and tuple(
+            replace(each, resources=resources) if each.name == name else each for each in statuses
+        )
+
+    return replace(
+        pod,
+        spec=replace(
+            spec,
+            containers=resized(spec.containers),
+            init_containers=resized(spec.init_containers),
+        ),
+        status=status
+        and replace(
+            status,
+            container_statuses=reported(status.container_statuses),
+            init_container_statuses=reported(status.init_container_statuses),
         ),
     )
 
@@ -82,3 +139,14 @@ def _status_resources(
     if allocated is not None:
         return ResourceRequirements(allocated, specified.limits if specified is not None else None)
     return specified
+
+
+def _with_limit(resources: ResourceRequirements | None, limit: int) -> ResourceRequirements:
+    resources = resources or ResourceRequirements()
+    limits = {**(resources.limits or {}), _MEMORY: limit}
+    return msgspec.structs.replace(resources, limits=limits)
+
+
+def _memory_limit(resources: ResourceRequirements | None) -> int | None:
+    found = None if resources is None else (resources.limits or {}).get(_MEMORY)
+    return None if found is None else milli_of(found) // 1000

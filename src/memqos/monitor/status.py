@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from memqos.manifests.agent_state import NriState
 from memqos.monitor.instant import ContainerRow, NodeInstant
 from memqos.record.chapters import Chapter, ChapterKind
 from memqos.record.recordings import Recording
@@ -51,6 +52,8 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     managed: int = 0
     """Pods whose values the agent manages."""
     pods: int = 0
+    pod_source: str | None = None
+    """Where the agent has its pods from."""
     nodes: int = 0
     """Of a cluster; `enforcing` are those whose agents enforce."""
     enforcing: int = 0
@@ -81,6 +84,7 @@ def node_status(
         containers=len(instant.rows),
         managed=0 if agent is None else len(agent.managed_pods),
         pods=_count_pods(instant),
+        pod_source=None if agent is None else agent.pod_source or None,
         throttled=instant.throttled,
         actions=tuple(recent_actions(recordings, instant.at)),
         problems=tuple(_problems(instant)),
@@ -144,11 +148,17 @@ def _problems(instant: NodeInstant) -> Iterator[str]:
         yield "the agent has values to write that are not written yet"
     for each in agent.left_alone:
         yield f"{each.path}/{each.file} is no longer restored: {each.cause}"
-    if agent.nri.problem is not None:
-        yield f"no runtime is connected over NRI: {agent.nri.problem}"
+    yield from _nri_problems(agent.nri)
     for drift in agent.drift:
         if drift.age < HOUR / 1000:
             yield (
                 f"{drift.path}/{drift.file} was changed to {drift.found} "
                 f"{duration_words(round(drift.age * 1000))} ago: {drift.cause}"
             )
+
+
+def _nri_problems(nri: NriState) -> Iterator[str]:
+    if nri.problem is not None:
+        yield f"no runtime is connected over NRI: {nri.problem}"
+    if nri.contested:
+        yield "another NRI plugin sets the same values: containers get theirs after their start"

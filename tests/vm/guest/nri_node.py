@@ -58,23 +58,29 @@ class NriNode(Agent):
         self, uid: str, handler: Handler = "runc", containers: Sequence[str] = ("main",)
     ) -> RunningPod:
         """A pod that the agent knows of."""
-        resources = {"requests": {"memory": str(REQUEST)}, "limits": {"memory": str(LIMIT)}}
-        self.tell(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": uid, "uid": uid},
-                "spec": {
-                    "containers": [
-                        {"name": name, "image": "i", "resources": resources} for name in containers
-                    ]
-                },
-            }
-        )
+        self.tell(self.manifest(uid, containers))
         made = RunningPod(self.containerd, uid, "Burstable", handler)
         if self.agent is not None:
-            eventually("the agent knows it", lambda: uid in self.known_pods())
+            self.wait_until_known(uid)
         return made
+
+    def manifest(
+        self, uid: str, containers: Sequence[str] = ("main",), limit: int = LIMIT
+    ) -> dict[str, Any]:
+        resources = {"requests": {"memory": str(REQUEST)}, "limits": {"memory": str(limit)}}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": uid, "uid": uid},
+            "spec": {
+                "containers": [
+                    {"name": name, "image": "i", "resources": resources} for name in containers
+                ]
+            },
+        }
+
+    def wait_until_known(self, uid: str) -> None:
+        eventually("the agent knows it", lambda: uid in self.known_pods())
 
     def known_pods(self) -> set[str]:
         return {pod["pod"].partition("/")[2] for pod in self.state()["pods"]}
@@ -127,6 +133,8 @@ class OtherPlugin:
 
     def update(self, container: NriContainer) -> Mapping[str, str]:
         return {}
+
+    def note_created(self, container: str) -> None: ...
 
     def note_started(self, container: str) -> None: ...
 

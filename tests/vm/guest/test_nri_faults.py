@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 from tests.eventually import eventually
 from tests.vm.guest.agent import Agent
-from tests.vm.guest.nri_node import LIMIT, NRI_DEADLINE, OWN, NriNode, OtherPlugin, values
+from tests.vm.guest.nri_node import (
+    HIGH,
+    LIMIT,
+    NRI_DEADLINE,
+    OWN,
+    REQUEST,
+    NriNode,
+    OtherPlugin,
+    values,
+)
 from tests.vm.guest.owner_node import number
 from tests.vm.guest.support import MI
 
@@ -54,14 +63,39 @@ def test_a_resize_has_values_of_the_new_limit_in_the_same_call(node: NriNode) ->
     pod = node.pod("resized")
     cgroup = node.run(pod)
     node.first_values(pod)
-    larger = LIMIT + 32 * MI
     eventually("the answer to the creation is counted", lambda: node.count_adjusted() >= 1)
-    before = node.count_adjusted()
-    node.containerd.update(pod.containers["main"], memory_limit_in_bytes=larger)
+    before, container = node.count_adjusted(), pod.containers["main"]
+    larger = LIMIT + 32 * MI
+    of_larger = (str(REQUEST), str((REQUEST + larger) // 2))
+    # As the kubelet has it until it has resized the container: the spec is new, the status is not.
+    resized = node.manifest("resized", limit=larger)
+    [reported] = node.manifest("resized")["spec"]["containers"]
+    resized["spec"]["nodeName"] = "guest"  # one without is not scheduled
+    resized["status"] = {
+        "phase": "Running",
+        "containerStatuses": [
+            {
+                "name": "main",
+                "containerID": f"containerd://{container}",
+                "resources": reported["resources"],
+            }
+        ],
+    }
+    node.tell(resized)
+    node.tell(node.manifest("told-later"))
+    node.wait_until_known("told-later")
+    assert "resized" in node.known_pods()
+    assert values(cgroup) == OWN
+    node.containerd.update(container, memory_limit_in_bytes=larger)
     assert number(cgroup, "memory.max") == larger
+    assert values(cgroup) == of_larger
+    assert node.containerd.stored(container)[HIGH] == of_larger[1]
     eventually("the answer to the resize is counted", lambda: node.count_adjusted() > before)
-    # The manifest has the old limit still: its values are put back by and by.
-    eventually("the values of the manifest are back", lambda: values(cgroup) == OWN)
+    # The kubelet reports it later: until then nobody puts the old values back.
+    node.reload()
+    node.tell(node.manifest("told-last"))
+    node.wait_until_known("told-last")
+    assert values(cgroup) == of_larger
 
 
 def test_no_creation_fails_whatever_becomes_of_the_agent_and_the_runtime(node: NriNode) -> None:
@@ -135,6 +169,19 @@ def test_a_killed_agent_leaves_a_journal_of_what_the_runtime_set(node: NriNode) 
     node.roll_back()
     assert values(cgroup) == ("0", "max")
     node.start()
+
+
+def test_containers_that_cannot_start_take_no_values_from_others(node: NriNode) -> None:
+    """Their removal reports a stop without a start, as a refused creation does."""
+    for name in ("broken-1", "broken-2"):
+        broken = node.pod(name)
+        with pytest.raises(GrpcError, match="no such file"):
+            broken.container("main", ("/none",), memory_limit_in_bytes=LIMIT)
+        broken.remove()
+    pod = node.pod("sound")
+    node.run(pod)
+    assert node.first_values(pod) == OWN
+    assert not node.nri()["contested"]
 
 
 def test_another_plugin_that_sets_memory_high_fails_two_creations_and_no_more(

@@ -1,7 +1,6 @@
 """The values of containers that a runtime is about to create or to resize, by the last view."""
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 
@@ -9,13 +8,9 @@ from memqos.agent.core.pod_intent import MEMORY_FILES, ContainerIntent, IntentPl
 from memqos.agent.core.view import NodeView, PodView
 from memqos.converge.values import kernel_form, value_fault
 from memqos.host.nri.messages import NriContainer
-from memqos.kube.pod import Container, ContainerStatus, Pod, ResourceRequirements
-from memqos.kube.quantity import milli_of
-from memqos.kube.resources_in_use import with_resources_in_use
+from memqos.kube.resources_in_use import with_limit_in_use
 from memqos.plan.changes import DEFAULTS, as_stored
 from memqos.plan.names import RuntimeName, names_of
-
-_MEMORY: Final = "memory"
 
 
 class ContainerValues(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +63,7 @@ def values_at_resize(
     pod = view.pods_by_uid.get(container.pod_uid)
     if pod is None or not container.limit or container.name not in pod.intent.containers:
         return None
-    resized = planner.intent_of(_with_limit(pod.intent.pod, container.name, container.limit))
+    resized = planner.intent_of(with_limit_in_use(pod.intent.pod, container.name, container.limit))
     if resized is None or container.name not in resized.containers:
         return None
     sent = _sent_values(container, view.node_settings.settings.page_size)
@@ -119,59 +114,3 @@ def _sent_values(container: NriContainer, page_size: int) -> dict[str, str]:
         for file, value in container.unified.items()
         if file in MEMORY_FILES and value_fault(file, value) is None
     }
-
-
-def _with_limit(pod: Pod, name: str, limit: int) -> Pod:
-    """A pod whose container has another memory limit, and the requests that go with it."""
-    specified = next(each for each in _containers(pod) if each.name == name)
-    in_use = next(each for each in _containers(with_resources_in_use(pod)) if each.name == name)
-    # A kubelet resizes to what the spec says, and reports it in the status when it is done.
-    resources = (
-        specified.resources
-        if _memory_limit(specified.resources) == limit
-        else _limited(in_use.resources, limit)
-    )
-    replace = msgspec.structs.replace
-    spec, status = pod.spec, pod.status
-
-    def resized(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
-        return containers and tuple(
-            replace(each, resources=resources) if each.name == name else each for each in containers
-        )
-
-    def reported(
-        statuses: tuple[ContainerStatus, ...] | None,
-    ) -> tuple[ContainerStatus, ...] | None:
-        return statuses and tuple(
-            replace(each, resources=resources) if each.name == name else each for each in statuses
-        )
-
-    return replace(
-        pod,
-        spec=replace(
-            spec,
-            containers=resized(spec.containers),
-            init_containers=resized(spec.init_containers),
-        ),
-        status=status
-        and replace(
-            status,
-            container_statuses=reported(status.container_statuses),
-            init_container_statuses=reported(status.init_container_statuses),
-        ),
-    )
-
-
-def _containers(pod: Pod) -> tuple[Container, ...]:
-    return (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
-
-
-def _limited(resources: ResourceRequirements | None, limit: int) -> ResourceRequirements:
-    resources = resources or ResourceRequirements()
-    limits = {**(resources.limits or {}), _MEMORY: limit}
-    return msgspec.structs.replace(resources, limits=limits)
-
-
-def _memory_limit(resources: ResourceRequirements | None) -> int | None:
-    given = None if resources is None else (resources.limits or {}).get(_MEMORY)
-    return None if given is None else milli_of(given) // 1000

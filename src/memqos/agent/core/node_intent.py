@@ -15,6 +15,7 @@ from memqos.agent.core.reservations import (
     without_reservation,
 )
 from memqos.kube.pod import Pod
+from memqos.kube.resources_in_use import unreported_limits, with_limit_in_use
 from memqos.kube.shape import containers_of
 from memqos.plan.changes import as_stored, magnitude
 from memqos.plan.levels import CgroupFilePath, class_demand, kubelet_levels, plan_levels
@@ -73,7 +74,7 @@ class NodeIntent:
             key = cgroup_uid(pod) or f"{pod.metadata.namespace}/{pod.metadata.name}"
             intent = self.intents.get(key)
             if intent is None or (intent.pod is not pod and intent.pod != pod):
-                intent = self.planner.intent_of(pod)
+                intent = self._plan_intent(pod)
                 if intent is not None:
                     changed.append(intent)
             if intent is not None:
@@ -86,6 +87,40 @@ class NodeIntent:
         if changed:
             self.invalidate_reservations()
         return changed
+
+    def accept_limits(self, pod: str) -> None:
+        """Plan a pod again, given the limits that its containers have now."""
+        intent = self.by_path.get(pod)
+        if intent is None or not (intent.cgroups and unreported_limits(intent.pod)):
+            return
+        planned = self._plan_intent(intent.pod)
+        if planned is not None and planned != intent:
+            key = next(key for key, each in self.intents.items() if each is intent)
+            self.intents = {**self.intents, key: planned}
+            self.by_path = {**self.by_path, pod: planned}
+            self.invalidate_reservations()
+
+    def _plan_intent(self, pod: Pod) -> PodIntent | None:
+        """By the resources that the kubelet reports, or has set already and will report."""
+        intent = self.planner.intent_of(pod)
+        limits = {} if intent is None else self._actual_limits(intent)
+        resized = pod
+        for name, limit in limits.items():
+            resized = with_limit_in_use(resized, name, limit)
+        if resized is not pod:
+            intent = self.planner.intent_of(resized)
+        return intent and msgspec.structs.replace(intent, pod=pod)
+
+    def _actual_limits(self, intent: PodIntent) -> dict[str, int]:
+        """Container → the limit of its spec, which its cgroup has before the kubelet reports it."""
+        limits = unreported_limits(intent.pod) if intent.cgroups else {}
+        return {
+            name: limits[name]
+            for cgroup in intent.cgroups
+            if (name := cgroup.container or "") in limits
+            and as_stored("memory.max", limits[name], self.planner.page_size)
+            in self._observed.values(cgroup.path, "memory.max")
+        }
 
     def invalidate_reservations(self) -> None:
         """Pods were added or removed, or claim other amounts."""

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from memqos.agent.core.pod_intent import MEMORY_FILES
-from memqos.plan.names import CgroupNames, outer
+from memqos.plan.names import CgroupNames, inner, outer
 
 DriftCause = Literal["daemon-reload", "cri-update", "kubelet-resync", "kubelet-restart", "unknown"]
 
@@ -137,6 +137,11 @@ class ObservedCgroups:
         cgroup = self.by_path.get(path)
         content = "" if cgroup is None else cgroup.files.get(file, "")
         return int(content) if content.isdigit() else 0
+
+    def values(self, path: str, file: str) -> set[str]:
+        """A container's value as last seen; crun sets it in a cgroup within that of the runtime."""
+        found = [self.by_path[each] for each in (path, inner(path)) if each in self.by_path]
+        return {cgroup.files[file] for cgroup in found if file in cgroup.files}
 
     def apply_observation(self, seen: NodeReading, now: float) -> ObservationUpdate:
         """Bring up to date; what is new, and what something else has changed."""

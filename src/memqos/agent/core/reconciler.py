@@ -323,6 +323,8 @@ class Reconciler:
         new, changed, limited = self.observed.apply_observation(seen, now)
         for path in new:
             self._note_new_cgroup(path, now)
+        for pod in {self.observed.pod_of(path) or "" for path in new} | limited:
+            self.node_intent.accept_limits(pod)
         for pod in limited:
             self.drift.note_resize(pod, now)
             self.schedule.schedule_fetch(now)  # its source knows the new resources

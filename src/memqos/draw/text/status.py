@@ -50,6 +50,8 @@ def status_facts(status: StatusReport) -> Iterator[tuple[str, str]]:
     managed = f", {status.managed} managed" if status.mode != "no agent" else ""
     measured = f", {pluralize(status.containers, 'container')}" if status.containers else ""
     yield "pods", f"{pluralize(status.pods, 'pod')}{managed}{measured}"
+    if status.pod_source is not None:
+        yield "pod source", status.pod_source
 
 
 def _mode_words(status: StatusReport) -> str:

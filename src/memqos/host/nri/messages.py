@@ -14,6 +14,7 @@ RUNTIME: Final = "nri.pkg.api.v1alpha1.Runtime"
 
 EVENTS: Final = {
     "CreateContainer": 4,
+    "PostCreateContainer": 5,
     "StartContainer": 6,
     "UpdateContainer": 8,
     "StopContainer": 10,

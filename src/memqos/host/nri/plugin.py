@@ -28,7 +28,13 @@ from memqos.host.nri.ttrpc import (
 from memqos.host.protowire import MalformedMessage, decode_message, encode_message
 
 _CONNECT_SECONDS: Final = 2.0
-SUBSCRIBED: Final = ("CreateContainer", "StartContainer", "UpdateContainer", "StopContainer")
+SUBSCRIBED: Final = (
+    "CreateContainer",
+    "PostCreateContainer",
+    "StartContainer",
+    "UpdateContainer",
+    "StopContainer",
+)
 """Each costs a round trip a container."""
 
 
@@ -49,6 +55,9 @@ class NriHandler(Protocol):
 
     def update(self, container: NriContainer) -> Mapping[str, str]:
         """Unified values beside those that an update has."""
+
+    def note_created(self, container: str) -> None:
+        """Nobody has refused the creation."""
 
     def note_started(self, container: str) -> None: ...
 
@@ -221,6 +230,11 @@ class NriConnection:
             note(self._handler, container_in(values).id)
         return b""
 
+    def _note_created(self, payload: bytes) -> bytes:
+        values = decode_message(messages.CONTAINER_EVENT, payload)
+        self._handler.note_created(container_in(values).id)
+        return b""
+
     def _note_started(self, payload: bytes) -> bytes:
         values = decode_message(messages.CONTAINER_EVENT, payload)
         self._handler.note_started(container_in(values).id)
@@ -249,6 +263,7 @@ _ANSWERS: Final[dict[str, Callable[[NriConnection, bytes], bytes]]] = {
     "Synchronize": NriConnection._synchronize,
     "CreateContainer": NriConnection._create,
     "UpdateContainer": NriConnection._update,
+    "PostCreateContainer": NriConnection._note_created,
     "StartContainer": NriConnection._note_started,
     "StopContainer": NriConnection._note_stopped,
     "RemoveContainer": NriConnection._note_stopped,
@@ -256,6 +271,9 @@ _ANSWERS: Final[dict[str, Callable[[NriConnection, bytes], bytes]]] = {
 }
 """What a method is answered with; others, such as Shutdown, are answered with nothing."""
 _NOTES_BY_NUMBER: Final[dict[int, Callable[[NriHandler, str], None]]] = {
+    messages.EVENTS["PostCreateContainer"]: lambda handler, container: handler.note_created(
+        container
+    ),
     messages.EVENTS["StartContainer"]: lambda handler, container: handler.note_started(container),
     messages.EVENTS["StopContainer"]: lambda handler, container: handler.note_stopped(container),
     messages.EVENTS["RemoveContainer"]: lambda handler, container: handler.note_stopped(container),

@@ -170,6 +170,9 @@ class VM:
         # 6.12 oopsed (int3 in sched_clock_cpu) in one of 17 boots with a thread for each processor.
         threads = "multi" if topology.suite == "bookworm" else "single"
         accel = f"tcg,thread={threads}" if self._job.accel == "tcg" else self._job.accel
+        if topology.counts_instructions:
+            accel = "tcg,thread=single"
+            yield from ("-icount", "shift=0,sleep=off")
         yield from ("-accel", accel, "-machine", "q35", "-cpu", "max")
         yield from ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot")
         yield from ("-kernel", str(image.kernel), "-initrd", str(image.initrd))

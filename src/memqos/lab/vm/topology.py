@@ -37,6 +37,9 @@ class Topology(Struct, frozen=True, kw_only=True):
     deployment: bool = False
     """Whether memqos's image and the rendered overlays are there, in `deployment`."""
 
+    counts_instructions: bool = False
+    """Whether its clock goes on by 1 ns an instruction, however busy the host is. One processor."""
+
     kernel_arguments: tuple[str, ...] = ()
     seconds_a_test: int = 1800
     seconds_in_all: int = 3600
