@@ -144,7 +144,7 @@ def test_exit_codes_are_those_of_the_page(arguments: str, code: int) -> None:
     (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
     cells = dict(zip((0, 1, 2), (cell.strip() for cell in row.split("|")[2:5]), strict=True))
     if code == 64:
-        assert "64: the command line is wrong" in page
+        assert "64 means that the command line is wrong" in page
         assert "command line" not in row
     else:
         assert cells[code] != "–"

@@ -142,11 +142,11 @@ async def _serve(
     port = place.rpartition(":")[2]
     known |= {place, f"localhost:{port}", *names, *(f"{name}:{port}" for name in names)}
     scheme = "http" if certificate is None else "https"
-    _announce(f"{scheme}://{place}/#token={token}", address_file, opens=opens)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    _announce(f"{scheme}://{place}/#token={token}", address_file, opens=opens)
     try:
         await stopping.wait()
     finally:

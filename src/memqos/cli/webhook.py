@@ -115,11 +115,11 @@ async def _serve(
     webhook: Webhook, address: ListenAddress, certificate: Certificate, files: _AdmissionFiles
 ) -> None:
     listener = await webhook.listen(address, certificate)
-    complain(f"listening on https://{listener.address}: {MUTATE}, {VALIDATE}")
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    complain(f"listening on https://{listener.address}: {MUTATE}, {VALIDATE}")
     complaints: dict[str, str] = {}
     try:
         while not stopping.is_set():
