@@ -155,7 +155,12 @@ class NodeWriter:
         return done
 
     def restore_all(self) -> RollbackResult:
-        """Put back all that was there before."""
+        """Put back all that was there before, through those who own the cgroups now.
+
+        A runtime that has connected since the last full pass would keep values of memqos that
+        were restored in the files alone.
+        """
+        self.rediscover_owners()
         return rollback(
             self.fs,
             self._driver,
