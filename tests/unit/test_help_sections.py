@@ -50,6 +50,18 @@ def test_no_heading_has_too_many_options_to_find_one(names: tuple[str, ...]) -> 
     assert {name: len(each) for name, each in sections.items() if len(each) > _MANY} == {}
 
 
+def test_help_breaks_no_path_or_option_at_its_hyphens() -> None:
+    assert "/var/lib/kubelet/pods-api/pods-api.sock" in memqos("agent", "--help").out
+    assert "memqos-system]" in memqos("top", "--help").out
+    broken = [
+        line
+        for names in COMMANDS
+        for line in memqos(*names, "--help").out.splitlines()
+        if line[-2:-1].isalpha() and line.endswith("-")
+    ]
+    assert broken == []
+
+
 def test_every_option_is_listed_once() -> None:
     for names in COMMANDS:
         command: click.Command = cli

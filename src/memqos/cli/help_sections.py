@@ -3,7 +3,7 @@
 A command's own options have none, and come first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, Final, Literal, TypeVar, get_args
 
@@ -57,8 +57,33 @@ def _parameters(command: Any) -> Sequence[click.Parameter]:
     return getattr(command, "__click_params__", ())
 
 
+_UNBROKEN_HYPHEN: Final = "\u2011"
+
+
+class _HelpFormatter(click.HelpFormatter):
+    """Wraps no option, path or name at its hyphens, so that they can be copied."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", _UNBROKEN_HYPHEN))
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        unbroken = [(name, text.replace("-", _UNBROKEN_HYPHEN)) for name, text in rows]
+        super().write_dl(unbroken, col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_UNBROKEN_HYPHEN, "-")
+
+
+class _HelpContext(click.Context):
+    formatter_class = _HelpFormatter
+
+
 class SectionedCommand(click.Command):
     """A command that lists its options under their headings."""
+
+    context_class = _HelpContext
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[Heading, list[tuple[str, str]]] = {}

@@ -76,7 +76,7 @@ def command(
 ) -> int:
     """Serve a page with this node's memory: usage, pressure, events and findings, live.
 
-    The printed address contains a random token; requests without it are refused. The address is
+    The printed address contains a random token; without it the page has no data. The address is
     shown on a terminal only: elsewhere, give --address-file. With --context the page shows all
     nodes of that cluster on which an agent runs. To listen beyond loopback, give --tls-cert and
     --tls-key.
