@@ -21,6 +21,7 @@ from memqos.cli.check_output import (
     print_check,
 )
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import (
     manifest_arguments,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 _REFUSED = 2
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @manifest_arguments(required=True)
 @click.option(
     "--namespace-state",

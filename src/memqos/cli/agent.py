@@ -10,6 +10,7 @@ import click
 from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.configuration.fields import CONFIG_FIELDS, GATES_PATH, ConfigField
 from memqos.agent.configuration.sources import CONFIG_VARIABLE, load_configuration
+from memqos.cli.help_sections import Heading, SectionedCommand, help_section
 from memqos.converge.pod_sources import PODS_API, is_url, pods_api_socket
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -25,7 +26,7 @@ def configuration_options(command: _F) -> _F:
     """--config, and a flag for every field that wins over the file and the environment."""
     for field in reversed(CONFIG_FIELDS.values()):
         if _field_name(field) != _KUBELET:
-            command = _option(field)(command)
+            command = help_section(_heading(field))(_option(field))(command)
     return click.option(
         "--config", metavar="FILE", envvar=CONFIG_VARIABLE, help="An AgentConfiguration."
     )(command)
@@ -75,6 +76,32 @@ def _option(field: ConfigField) -> Callable[[_F], _F]:
     )
 
 
+def _heading(field: ConfigField) -> Heading:
+    if _field_name(field) in _KUBELET_ENDPOINT:
+        return "Kubelet endpoint"
+    return _HEADINGS.get(field.path[0], "Options")
+
+
+_KUBELET_ENDPOINT: Final = frozenset(
+    f"pods.{name}" for name in ("tokenFile", "caFile", "clientCert", "clientKey", "serverName")
+)
+_FIELDS_BY_HEADING: Final[dict[Heading, str]] = {
+    "Pods it manages": "select canary allowNamespaces",
+    "Node": "pods cgroupRoot",
+    "Settings": "release gates policy factor allowOldKernel placement numa memoryManagerState "
+    "kubeletConfig",
+    "Safety limits": "minShare ramp fight",
+    "Guard": "guard",
+    "Flight recorder": "recorder",
+    "Metrics, events and log": "events listen endpoint stateSocket kepMetrics cadvisorMetrics "
+    "logFormat",
+    "Writing": "rollbackOnExit journal criSocket nri nriSocket nriDeadline direct",
+}
+_HEADINGS: Final[dict[str, Heading]] = {
+    name: heading for heading, names in _FIELDS_BY_HEADING.items() for name in names.split()
+}
+"""The heading of a field's flag, by the first part of its name."""
+
 _GROUP_HELP: Final = {
     "canary": " The agent observes the others, and writes nothing to them.",
 }
@@ -119,7 +146,7 @@ def _parameter_name(field: ConfigField) -> str:
     return "field_" + "_".join(field.path)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @configuration_options
 def command(config: str | None, **flags: FlagValue) -> int:
     """Run the agent: keep the cgroup values of this node as planned.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from memqos.cli.cluster_access import LiveCluster
+from memqos.cli.help_sections import help_section
 
 if TYPE_CHECKING:
     from memqos.host.agent_endpoint import AgentEndpoints
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+@help_section("Agent")
 def agent_access_options(command: _F) -> _F:
     """Where agents are, whom to trust, and the token to show them."""
     for option in (

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import click
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.node_plan import (
     NodeOptions,
     make_plan,
@@ -49,7 +50,7 @@ class _PendingWrites(NamedTuple):
     caveats: Sequence[str]
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("plan", required=False, metavar="[PLAN]")
 @click.option("-y", "--yes", is_flag=True, help="Write without asking.")
 @click.option(

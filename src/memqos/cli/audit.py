@@ -19,6 +19,7 @@ from memqos.cli.check_output import (
     print_check,
 )
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
+from memqos.cli.help_sections import SectionedCommand, help_section
 from memqos.cli.history_options import HistoryOptions, history_options
 from memqos.cli.options import collect_options, manifest_arguments, release_options
 from memqos.cli.output import complain, emit, output_option, print_lines, print_markup
@@ -42,7 +43,7 @@ _MAX_REPORTED: Final = 20
 """The most faults printed to standard error; JSON and report contain more."""
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @manifest_arguments(metavar="[DUMP]...")
 @click.option(
     "--usage",
@@ -81,13 +82,29 @@ _MAX_REPORTED: Final = 20
 @output_option("html", *CHECK_FORMATS)
 @open_option
 @history_options
-@click.option(
-    "-n", "--namespace", metavar="NAME", help="Audit only this namespace of a live cluster."
+@help_section("Cluster")(
+    click.option(
+        "-n", "--namespace", metavar="NAME", help="Audit only this namespace of a live cluster."
+    )
 )
 @cluster_options("context", "selector")
-@click.option("--policy", type=click.Choice(POLICY_CHOICES), help="memoryReservationPolicy.")
-@click.option("--factor", type=FactorType(), help="memoryThrottlingFactor.")
-@click.option("--kubelet", metavar="FILE", help="The KubeletConfiguration of all nodes.")
+@help_section("Settings")(
+    click.option(
+        "--policy",
+        type=click.Choice(POLICY_CHOICES),
+        help="memoryReservationPolicy.  [default: the kubelets', else None]",
+    )
+)
+@help_section("Settings")(
+    click.option(
+        "--factor",
+        type=FactorType(),
+        help="memoryThrottlingFactor.  [default: the kubelets', else the release's]",
+    )
+)
+@help_section("Settings")(
+    click.option("--kubelet", metavar="FILE", help="The KubeletConfiguration of all nodes.")
+)
 @release_options
 @collect_options(HistoryOptions)
 def command(
@@ -129,8 +146,10 @@ def command(
     With --history it also shows how much more than needed workloads request, and how many nodes
     would be enough.
 
-    A dump is JSON, an object a line, or YAML; it may be compressed with gzip, and - is standard
-    input. Exit code 0: all was read, 1: some of it could not be read and the rest was audited, 2:
+    A dump is YAML, JSON, or one JSON object per line; it may be compressed with gzip. - is standard
+    input.
+
+    Exit code 0: all was read, 1: some of it could not be read and the rest was audited, 2:
     findings of the severity of --fail-on or worse.
     """
     output = _checked_output(output, opens=opens, has_history=bool(histories.history))

@@ -6,6 +6,7 @@ from typing import Literal
 import click
 
 from memqos.cli.cluster_access import cluster_options
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.history_options import (
     HistoryOptions,
     HistorySelection,
@@ -41,7 +42,7 @@ from memqos.size.replay import Replay
 _SizeOf = Callable[[SeriesName], MemorySize]
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @manifest_arguments("targets", "[POD|WORKLOAD|FILE]…")
 @history_options
 @click.option("--request", type=BytesType(), help="The memory request, if no manifest has one.")
@@ -84,7 +85,7 @@ def command(
 
     \b
     memqos backtest web.yaml --history usage.csv.gz --factor 0.8
-    memqos backtest --history usage.csv --limit 1Gi --request 512Mi --compare factor=0.6
+    memqos backtest --history usage.csv --limit 1Gi --compare factor=0.6
     """
     chosen = [settings] + ([] if compare is None else [parse_compare(compare, settings)])
     resolved = [resolve_settings(each) for each in chosen]

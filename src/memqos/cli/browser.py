@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from memqos.cli.help_sections import help_section
 from memqos.cli.output import complain
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -15,6 +16,7 @@ _DISPLAYS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 terminals, such as lynx, and block."""
 
 
+@help_section("Output")
 def open_option(command: _F) -> _F:
     """--open."""
     return click.option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
+from memqos.cli.help_sections import help_section
 from memqos.cli.output import complain
 from memqos.errors import InputError, MemqosError
 
@@ -97,6 +98,7 @@ def cluster_options(*names: str) -> Callable[[_F], _F]:
     --kubeconfig comes with --context.
     """
 
+    @help_section("Cluster")
     def add_options(command: _F) -> _F:
         if "context" in names:
             command = _KUBECONFIG_OPTION(command)

@@ -20,7 +20,7 @@ def command() -> None:
 
     \b
     memqos config check memqos.yaml               every error, with line and hint
-    memqos config schema > memqos.schema.json     completion and checks in an editor
+    memqos config schema > memqos.schema.json     for completion in an editor
     """
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.output import complain, print_lines
 from memqos.cli.replay import ReplayFunction, area_of, find_replay
 from memqos.errors import InputError, MemqosError
@@ -89,7 +90,7 @@ class _Case(msgspec.Struct, frozen=True):
     expect: dict[str, Any] = {}
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option("--emit", is_flag=True, help="Print the results of memqos without comparing them.")
 def command(files: tuple[str, ...], emit: bool) -> int:

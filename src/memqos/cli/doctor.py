@@ -5,6 +5,7 @@ import time
 import click
 import msgspec
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.node_agent import (
     agent_data,
     agent_line,
@@ -49,7 +50,7 @@ _FILES = (
 )
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @node_options
 @click.option(
     "--snapshot", metavar="FILE", help="Diagnose the node of a snapshot instead of this one."

@@ -10,6 +10,7 @@ import msgspec
 from memqos.cli.browser import open_option, open_page, require_page
 from memqos.cli.check_output import CHECK_FORMATS, is_check_format, pod_notes, print_check
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.manifest_reader import ManifestReader, origin_of
 from memqos.cli.options import collect_options, manifest_arguments, strict_option
 from memqos.cli.output import complain, emit, output_option, print_lines, print_markup, print_notes
@@ -55,7 +56,7 @@ _Row = list[PodExplanation]
 with it off."""
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @manifest_arguments()
 @click.option("--why", is_flag=True, help="Show the derivation of every number.")
 @output_option("svg", *CHECK_FORMATS)

@@ -21,6 +21,7 @@ from memqos.cli.fit_nodes import (
     read_nodes,
     shape_as_stored,
 )
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import manifest_arguments, release_options, resolve_release, strict_option
 from memqos.cli.output import (
@@ -50,7 +51,7 @@ LONG: Final = 200_000
 """Pairs of pod and node from which on a terminal shows a progress bar."""
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @manifest_arguments(required=True)
 @click.option(
     "--nodes",

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from memqos.cli.cluster_access import LiveCluster
+from memqos.cli.help_sections import help_section
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.streams import show_status
 from memqos.errors import InputError
@@ -57,6 +58,7 @@ class HistoryOptions(msgspec.Struct, frozen=True, kw_only=True):
     client_key: str | None
 
 
+@help_section("History")
 def history_options(command: _F) -> _F:
     """--history and what belongs to it."""
     for option in (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.output import (
     check_output_file,
     complain,
@@ -86,7 +87,7 @@ def list_command(output: Literal["table", "json", "yaml"]) -> None:
     emit(data, output)
 
 
-@command.command("run")
+@command.command("run", cls=SectionedCommand)
 @click.argument("scenarios", nargs=-1, metavar="SCENARIO…", required=True)
 @click.option(
     "--variant",

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration
+from memqos.cli.help_sections import help_section
 from memqos.converge.journal import JOURNAL_FOLDER
 from memqos.converge.node_plan import NodePlan
 from memqos.converge.observation import ObservedNode
@@ -21,6 +22,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 STATE_SOCKET: Final = AgentConfiguration().state_socket
 
 
+@help_section("Agent")
 def agent_options(command: _F) -> _F:
     """Where this node's agent and its journal are."""
     for option in (
@@ -40,10 +42,12 @@ def agent_options(command: _F) -> _F:
     return command
 
 
-no_agent_option = click.option(
-    "--no-agent",
-    is_flag=True,
-    help="Compare with Kubernetes' plan, even for pods that the agent manages.",
+no_agent_option = help_section("Agent")(
+    click.option(
+        "--no-agent",
+        is_flag=True,
+        help="Compare with Kubernetes' plan, even for pods that the agent manages.",
+    )
 )
 
 

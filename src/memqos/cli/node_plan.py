@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 import click
 import msgspec
 
+from memqos.cli.help_sections import help_section
 from memqos.cli.options import (
     DEFAULT_RELEASE,
     PodSourceOptions,
@@ -33,6 +34,7 @@ from memqos.settings.settings import Numa, Placement, Policy
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+@help_section("Settings")
 def node_options(command: _F) -> _F:
     """The options of `NodeOptions`."""
     for option in (
@@ -53,8 +55,16 @@ def node_options(command: _F) -> _F:
             is_flag=True,
             help="Write memory.high even on a kernel before 5.9.",
         ),
-        click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
-        click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
+        click.option(
+            "--factor",
+            type=FactorType(),
+            help="memoryThrottlingFactor.  [default: the kubelet's, else the release's]",
+        ),
+        click.option(
+            "--policy",
+            type=click.Choice(get_args(Policy)),
+            help="memoryReservationPolicy.  [default: the kubelet's, else None]",
+        ),
         placement_option,
         click.option(
             "--kubelet",

@@ -8,6 +8,7 @@ import click
 
 from memqos.cli.agent_access import agent_access_options, agent_endpoints
 from memqos.cli.cluster_access import LiveCluster
+from memqos.cli.help_sections import help_section
 from memqos.cli.node_agent import agent_options, agent_paths
 from memqos.cli.node_plan import NodeOptions, node_options, observe_node
 from memqos.cli.options import pod_source_from
@@ -47,6 +48,7 @@ class WatchOptions(NodeOptions, frozen=True, kw_only=True):
         return self.context is not None and self.pods is None and self.node_name is None
 
 
+@help_section("Snapshots and records")
 def watch_options(command: _F) -> _F:
     """The options of `WatchOptions`."""
     for option in (

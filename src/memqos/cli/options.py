@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
+from memqos.cli.help_sections import help_section
 from memqos.errors import InputError
 from memqos.kube.quantity import MAX_INT64, Quantity
 from memqos.release import DEFAULT_MINOR, Release
@@ -58,6 +59,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_RELEASE: Final = f"1.{DEFAULT_MINOR}"
 
 
+@help_section("Settings")
 def release_options(
     command: _F, default: str = f"the node's if known, else {DEFAULT_RELEASE}"
 ) -> _F:
@@ -162,6 +164,7 @@ def _parse_gate(text: str) -> tuple[str, bool]:
     return name, value.lower() == "true"
 
 
+@help_section("Node")
 def cgroup_root_option(command: _F) -> _F:
     """--cgroup-root, as an absolute path: saved plans and journals are compared with it."""
     from memqos.host.cgroups import SYSTEM_ROOT
@@ -183,6 +186,7 @@ _ROUTE_WORDS: Final[dict["WriteVia", str]] = {
 }
 
 
+@help_section("Writing")
 def owner_options(command: _F) -> _F:
     """Who writes: systemd, the runtime, or memqos itself."""
     for option in (
@@ -217,18 +221,13 @@ def with_route(data: dict[str, Any], route: "Route") -> dict[str, Any]:
     return {**data, "through": route.through, "through_because": route.because}
 
 
+@help_section("Node")
 def pod_source_options(command: _F) -> _F:
     """--pods, and the credentials that a kubelet takes."""
     from memqos.host.kubelet import SECURE_URL
 
     for option in (
-        click.option(
-            "--server-name", metavar="NAME", help="The server name in the kubelet's certificate."
-        ),
-        click.option("--client-key", metavar="FILE", help="The key of --client-cert."),
-        click.option("--client-cert", metavar="FILE", help="A client certificate for the kubelet."),
-        click.option("--ca-file", metavar="FILE", help="The CA of the kubelet's certificate."),
-        click.option("--token-file", metavar="FILE", help="A bearer token for the kubelet."),
+        _kubelet_endpoint_options,
         click.option(
             "--pods",
             metavar="SOURCE",
@@ -237,6 +236,21 @@ def pod_source_options(command: _F) -> _F:
             "from the API server.",
         ),
         cluster_options("context", "node_name"),
+    ):
+        command = option(command)
+    return command
+
+
+@help_section("Kubelet endpoint")
+def _kubelet_endpoint_options(command: _F) -> _F:
+    for option in (
+        click.option(
+            "--server-name", metavar="NAME", help="The server name in the kubelet's certificate."
+        ),
+        click.option("--client-key", metavar="FILE", help="The key of --client-cert."),
+        click.option("--client-cert", metavar="FILE", help="A client certificate for the kubelet."),
+        click.option("--ca-file", metavar="FILE", help="The CA of the kubelet's certificate."),
+        click.option("--token-file", metavar="FILE", help="A bearer token for the kubelet."),
     ):
         command = option(command)
     return command

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeVar
 import click
 import msgspec
 
+from memqos.cli.help_sections import help_section
 from memqos.cli.streams import (
     is_utf8,
     raw_stream,
@@ -32,13 +33,15 @@ def output_option(*more: str, table: str = "table") -> Callable[[_F], _F]:
 
     `wide` is a table as well, with all its columns on a narrow terminal.
     """
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["table", "wide", "json", "yaml", *more]),
-        default="table",
-        callback=_take_wide,
-        help=f"Output format.  [default: {table}]",
+    return help_section("Output")(
+        click.option(
+            "-o",
+            "--output",
+            type=click.Choice(["table", "wide", "json", "yaml", *more]),
+            default="table",
+            callback=_take_wide,
+            help=f"Output format.  [default: {table}]",
+        )
     )
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.node_agent import (
     agent_data,
     agent_line,
@@ -47,7 +48,7 @@ _ERROR = 1
 _CHANGES_PENDING = 2
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @node_options
 @owner_options
 @click.option("--snapshot", metavar="FILE", help="Plan the node of a snapshot instead of this one.")
@@ -76,7 +77,7 @@ def command(
     plan. With --no-agent, or with options such as --policy, Kubernetes' plan is shown.
 
     \b
-    +  a value to set      ~  a value to change      -  a value to reset to the default
+    +  a value to set    ~  a value to change    -  a value to reset
 
     Exit code 0: converged, 2: changes pending, 1: error.
     """

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from memqos.cli.cluster_access import LiveCluster, cluster_options
+from memqos.cli.help_sections import SectionedCommand, help_section
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.options import BytesType, parse_gates, release_options
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
@@ -49,7 +50,7 @@ _MAX_NAMES = 3
 _REFUSED = 2
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option(
     "--pods",
     "pods_file",
@@ -64,11 +65,13 @@ _REFUSED = 2
     "[default: the cluster's metrics, for its pods]",
 )
 @click.option("--snapshot", "snapshot_file", metavar="FILE", help="Pods and usage from a snapshot.")
-@click.option(
-    "--kubelet",
-    "kubelet_file",
-    metavar="FILE",
-    help="A KubeletConfiguration, for its eviction thresholds.",
+@help_section("Settings")(
+    click.option(
+        "--kubelet",
+        "kubelet_file",
+        metavar="FILE",
+        help="A KubeletConfiguration, for its eviction thresholds.",
+    )
 )
 @click.option("--need", type=BytesType(), help="Memory to free.  [default: from the thresholds]")
 @click.option(
@@ -106,10 +109,10 @@ def command(
     """Show the order in which the kubelet evicts pods under memory pressure, and what it frees.
 
     \b
-    kubectl get pods -A --field-selector spec.nodeName=worker-1 -o yaml > pods.yaml
+    kubectl get pods -A --field-selector spec.nodeName=node-1 -o yaml > pods.yaml
     kubectl get --raw /apis/metrics.k8s.io/v1beta1/pods > usage.json
-    memqos rank eviction --pods pods.yaml --usage usage.json --kubelet kubelet.yaml
-    memqos rank eviction --node-name worker-1 --context prod
+    memqos rank eviction --pods pods.yaml --usage usage.json
+    memqos rank eviction --node-name node-1 --context prod
 
     Pods without statistics are evicted first, then those above their request, then those of lower
     priority, then those that use most above their request. Usage may also be given as

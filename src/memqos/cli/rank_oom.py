@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.options import BytesType
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
@@ -46,7 +47,7 @@ class _ProcessFile(msgspec.Struct, frozen=True):
     page_size: int = PAGE_SIZE
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option(
     "--from",
     "file",

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from memqos.cli.cluster_access import LiveCluster, cluster_options
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import BytesType, collect_options, strict_option
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
@@ -60,7 +61,7 @@ _TEMPLATE_EDITS: Final = {
 """What an edit of the template does instead of resizing pods in place."""
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
 @click.option("--why", is_flag=True, help="Show the rule behind every value that changes.")

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from memqos.cli.help_sections import SectionedCommand, help_section
 from memqos.cli.options import cgroup_root_option, owner_options
 from memqos.cli.output import OutputFormat, complain, emit, print_lines
 from memqos.cli.writes import (
@@ -76,7 +77,7 @@ def _check_paths(
     return paths
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--list", "only_list", is_flag=True, help="Show what would be restored.")
 @click.option(
     "--force",
@@ -84,16 +85,20 @@ def _check_paths(
     help="Restore values even if they were changed since, or lie below memory that cannot be "
     "reclaimed.",
 )
-@click.option(
-    "--kubelet",
-    metavar="FILE",
-    help="A KubeletConfiguration, for reserved cgroups and the files that the kubelet manages.  "
-    "[default: the running kubelet's]",
+@help_section("Settings")(
+    click.option(
+        "--kubelet",
+        metavar="FILE",
+        help="A KubeletConfiguration, for reserved cgroups and the files it manages.  "
+        "[default: the running kubelet's]",
+    )
 )
-@click.option(
-    "--release",
-    metavar="VERSION",
-    help="The kubelet's version, for the files it manages.  [default: the running kubelet's]",
+@help_section("Settings")(
+    click.option(
+        "--release",
+        metavar="VERSION",
+        help="The kubelet's version, for the files it manages.  [default: the running kubelet's]",
+    )
 )
 @click.option(
     "--reserved-cgroup",

@@ -3,12 +3,13 @@
 import click
 import msgspec
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines
 from memqos.draw.text.findings import rule_text, rules_text
 from memqos.findings.catalogue import RULES_BY_ID, unknown_rule
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @output_option()
 def command(ids: tuple[str, ...], output: OutputFormat) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 import click
 import msgspec
 
+from memqos.cli.help_sections import help_section
 from memqos.cli.options import BytesType, parse_gates, release_options
 from memqos.errors import InputError, MemqosError
 from memqos.host.manifest_files import load_file
@@ -52,6 +53,7 @@ class FactorType(click.ParamType[float]):
         return factor
 
 
+@help_section("Settings")
 def placement_option(command: _F) -> _F:
     """Which cgroups claim protection."""
     return click.option(
@@ -62,6 +64,7 @@ def placement_option(command: _F) -> _F:
     )(command)
 
 
+@help_section("Settings")
 def settings_options(command: _F) -> _F:
     """The options shared by every command about what a release would do."""
     for option in (

@@ -5,6 +5,7 @@ from typing import Literal
 import click
 
 from memqos.cli.cluster_access import cluster_options
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.history_options import (
     HistoryOptions,
     HistorySelection,
@@ -38,7 +39,7 @@ _Output = Literal["table", "json", "yaml", "patch", "vpa", "kustomize", "svg"]
 _SHARE = click.FloatRange(min=0, max=1)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @manifest_arguments("targets", "[POD|WORKLOAD|FILE]…")
 @history_options
 @click.option("--guaranteed", is_flag=True, help="Set requests equal to limits.")

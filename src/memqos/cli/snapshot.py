@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import click
 
+from memqos.cli.help_sections import SectionedCommand, help_section
 from memqos.cli.node_agent import agent_options, agent_paths
 from memqos.cli.options import (
     PodSourceOptions,
@@ -28,10 +29,12 @@ from memqos.manifests.snapshot import OMITTED_FIELDS
 from memqos.units import format_bytes, pluralize
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--out", metavar="FILE", help="The file to write.  [default: standard output]")
 @pod_source_options
-@click.option("--kubelet", metavar="FILE", help="The kubelet's configuration.")
+@help_section("Node")(
+    click.option("--kubelet", metavar="FILE", help="The kubelet's configuration.")
+)
 @cgroup_root_option
 @agent_options
 @click.option(

@@ -6,6 +6,7 @@ from typing import Literal
 
 import click
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.node_source import WatchOptions, open_source, watch_options
 from memqos.cli.options import SecondsType, collect_options
 from memqos.cli.output import camel_case, emit, output_option, print_lines
@@ -19,7 +20,7 @@ _PROBLEMS = 2
 _BY_EVENTS = RowQuery(sort="high")
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl+C.")
 @click.option(
     "--seconds",

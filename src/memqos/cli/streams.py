@@ -9,6 +9,7 @@ from typing import Any, Final, TextIO, cast
 
 import click
 
+from memqos.cli.help_sections import help_section
 from memqos.draw.text.lines import Screen, Style
 from memqos.draw.text.terminal import visible, visible_lines
 
@@ -158,12 +159,14 @@ def _choose_colors(context: click.Context, _option: click.Parameter, value: str 
         context.color = {"always": True, "never": False}.get(value)
 
 
-color_option: Final = click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    expose_value=False,
-    callback=_choose_colors,
-    help="Colours.  [default: auto: on a terminal, unless NO_COLOR is set]",
+color_option: Final = help_section("Output")(
+    click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        expose_value=False,
+        callback=_choose_colors,
+        help="Colours.  [default: auto: on a terminal, unless NO_COLOR is set]",
+    )
 )
 
 

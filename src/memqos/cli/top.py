@@ -7,6 +7,7 @@ from typing import Literal
 
 import click
 
+from memqos.cli.help_sections import SectionedCommand, help_section
 from memqos.cli.node_source import WatchOptions, open_source, watch_options
 from memqos.cli.options import SecondsType, collect_options
 from memqos.cli.output import camel_case, complain, emit, output_option, print_lines
@@ -18,7 +19,7 @@ from memqos.errors import InputError
 from memqos.monitor.instant import SORT_KEYS, RowQuery, SortKey, select_rows
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--once", is_flag=True, help="Print the rows once, for scripts.")
 @output_option(table="table, with --once")
 @click.option(
@@ -42,7 +43,9 @@ from memqos.monitor.instant import SORT_KEYS, RowQuery, SortKey, select_rows
     default=1,
     help="Time between two readings.  [default: 1]",
 )
-@click.option("--no-color", is_flag=True, help="Use no colours; NO_COLOR does the same.")
+@help_section("Output")(
+    click.option("--no-color", is_flag=True, help="Use no colours; NO_COLOR does the same.")
+)
 @watch_options
 @collect_options(WatchOptions)
 def command(
@@ -64,7 +67,7 @@ def command(
     \b
     sudo memqos top --pods podsapi               this node
     memqos top --snapshot node.json              a node as it was
-    memqos top --play /var/lib/memqos/records    what an agent has recorded, played back
+    memqos top --play /var/lib/memqos/records    the records of an agent
     memqos top --once -o json --sort high        for scripts
     """
     query = RowQuery(sort=sort, text=text)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from memqos.cli.browser import open_browser
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.node_source import WatchOptions, open_source, watch_options
 from memqos.cli.options import collect_options
 from memqos.cli.output import complain, write_output_file
@@ -31,12 +32,12 @@ _INTERVAL: Final = 1.0
 _LIMITS: Final = ClientLimits(connections=32, handshakes=32)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option(
     "--listen",
     default="127.0.0.1:0",
     metavar="ADDRESS:PORT",
-    help="Where to answer; port 0 is any that is free.  [default: 127.0.0.1:0]",
+    help="Where to listen; port 0 is any that is free.  [default: 127.0.0.1:0]",
 )
 @click.option("--tls-cert", metavar="FILE", help="A certificate chain, to listen beyond loopback.")
 @click.option("--tls-key", metavar="FILE", help="The key of --tls-cert.")
@@ -45,7 +46,7 @@ _LIMITS: Final = ClientLimits(connections=32, handshakes=32)
     "hosts",
     multiple=True,
     metavar="NAME[:PORT]",
-    help="Another name that the page is opened by; may be repeated.",
+    help="Another host name for the page; may be repeated.",
 )
 @click.option(
     "--address-file",
@@ -73,11 +74,12 @@ def command(
     dumps: tuple[str, ...],
     opens: bool,
 ) -> int:
-    """Serve a page that shows this node live: levels, pressure, stories, and what is wrong.
+    """Serve a page with this node's memory: usage, pressure, events and findings, live.
 
-    The address that it prints has a random token, without which there is no data. It is shown on a
-    terminal only; elsewhere give --address-file. With --context the page shows all nodes of that
-    cluster on which an agent runs. Beyond loopback it takes --tls-cert and --tls-key.
+    The printed address contains a random token; without it the page has no data. The address is
+    shown on a terminal only: elsewhere, give --address-file. With --context the page shows all
+    nodes of that cluster on which an agent runs. To listen beyond loopback, give --tls-cert and
+    --tls-key.
 
     \b
     sudo memqos web --pods podsapi --open

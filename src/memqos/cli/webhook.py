@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from memqos.cli.admission_rules import read_namespaces, read_policy
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.options import DEFAULT_RELEASE, release_options, resolve_release
 from memqos.cli.output import complain
@@ -24,7 +25,7 @@ from memqos.serve.endpoints import ListenAddress, parse_listen_address
 _RELOAD_SECONDS: Final = 10.0
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--policy", metavar="FILE", help="An AdmissionPolicy.  [default: none]")
 @click.option(
     "--limit-ranges",
@@ -52,8 +53,8 @@ def command(
     """Run an admission webhook for new pods, over TLS.
 
     \b
-    /mutate    sets pod-level defaults: requests from limits and containers, and the
-               defaults of LimitRanges of type Pod
+    /mutate    sets pod-level defaults: requests from limits and containers,
+               and the defaults of LimitRanges of type Pod
     /validate  refuses pods that are invalid, or break a rule of the policy
     /healthz, /readyz, /metrics
 

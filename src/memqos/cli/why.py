@@ -10,6 +10,7 @@ import msgspec
 from memqos.cli.agent_access import agent_access_options, agent_endpoints
 from memqos.cli.browser import open_option, open_page, require_page
 from memqos.cli.cluster_access import LiveCluster, cluster_options
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.output import complain, emit, print_lines, print_markup
 from memqos.cli.why_plan import plan_of_live_pod, plan_of_snapshot
 from memqos.draw.text.story import story_data, story_text
@@ -42,7 +43,7 @@ class WhyResult(NamedTuple):
     """Container that runs → its cgroup files now."""
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("target", metavar="[POD | KIND/NAME]", required=False)
 @click.argument("container", required=False)
 @cluster_options("context", "namespace")
@@ -90,7 +91,7 @@ def command(
     \b
     memqos why                                    recent deaths in this namespace
     memqos why pod/api-1 -n shop                  all its containers
-    memqos why deployment/api --readings          its pods, and every reading of their memory
+    memqos why deployment/api --readings          its pods, all memory readings
     memqos why pod/api-1 app -n shop -o svg       one container, drawn
     """
     if opens:

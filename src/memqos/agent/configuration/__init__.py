@@ -117,9 +117,12 @@ class RampConfig(ConfigSection, frozen=True):
     """How memory.high is brought under what is in use: step by step, never at once."""
 
     step: Annotated[
-        PositiveShare, _description("The size of a step, as a share of the memory in use.")
+        PositiveShare,
+        _description(
+            "How far memory.high goes below usage in one step, as a share of the memory in use."
+        ),
     ] = 0.1
-    interval: Annotated[Interval, _description("The time between two steps.")] = 10.0
+    interval: Annotated[Interval, _description("The time between two steps of memory.high.")] = 10.0
     # Named `disabled` in files: YAML 1.1 reads a key `off` as false.
     off: Annotated[bool, _description("Lower memory.high below usage in one step.")] = (
         msgspec.field(default=False, name="disabled")
@@ -130,7 +133,10 @@ class FightConfig(ConfigSection, frozen=True):
     """When a value that something else keeps changing is left alone."""
 
     times: Annotated[
-        Count, _description("How many times a value is restored within that time.")
+        Count,
+        _description(
+            "How many changes of a value in fight.minutes are corrected before it is left alone."
+        ),
     ] = 5
     minutes: Annotated[
         Minutes, _description("The time, in minutes, in which changes of a value are counted.")

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import click
 import msgspec
 
+from memqos.cli.help_sections import SectionedCommand, help_section
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.numa.kubelet import (
     kubelet_option,
@@ -55,19 +56,27 @@ from memqos.units import pluralize
 _REFUSED = 2
 
 
-@click.command("admit")
+@click.command("admit", cls=SectionedCommand)
 @manifest_arguments(required=True)
-@click.option("--policy", type=click.Choice(get_args(MemoryPolicy)), help="memoryManagerPolicy.")
-@click.option(
-    "--topology-policy", type=click.Choice(TOPOLOGY_POLICY_NAMES), help="topologyManagerPolicy."
+@help_section("Settings")(
+    click.option("--policy", type=click.Choice(get_args(MemoryPolicy)), help="memoryManagerPolicy.")
 )
-@click.option("--scope", type=click.Choice(TOPOLOGY_SCOPE_NAMES), help="topologyManagerScope.")
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="One of topologyManagerPolicyOptions; may be repeated.",
+@help_section("Settings")(
+    click.option(
+        "--topology-policy", type=click.Choice(TOPOLOGY_POLICY_NAMES), help="topologyManagerPolicy."
+    )
+)
+@help_section("Settings")(
+    click.option("--scope", type=click.Choice(TOPOLOGY_SCOPE_NAMES), help="topologyManagerScope.")
+)
+@help_section("Settings")(
+    click.option(
+        "--option",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="One of topologyManagerPolicyOptions; may be repeated.",
+    )
 )
 @click.option(
     "--static",

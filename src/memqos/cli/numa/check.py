@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import click
 import msgspec
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.numa.kubelet import (
     NumaKubelet,
     kubelet_option,
@@ -56,7 +57,7 @@ class _CheckInput(msgspec.Struct, frozen=True):
     faults: tuple[str, ...]
 
 
-@click.command("check")
+@click.command("check", cls=SectionedCommand)
 @output_option()
 @reservation_options
 @reserved_option

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 import click
 import msgspec
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.numa.kubelet import (
     StateCheck,
     StateCheckOptions,
@@ -85,7 +86,7 @@ class _Verification(msgspec.Struct, frozen=True, kw_only=True):
     next: str = _REPAIR
 
 
-@click.command("verify")
+@click.command("verify", cls=SectionedCommand)
 @click.argument("file", required=False, metavar="[FILE]")
 @output_option()
 @reserved_option
@@ -232,7 +233,7 @@ _SALVAGE_WORDS: Final[dict[SalvageSource, str]] = {
 }
 
 
-@click.command("repair")
+@click.command("repair", cls=SectionedCommand)
 @click.argument("file", required=False, metavar="[FILE]")
 @click.option("--force", is_flag=True, help="Overwrite FILE itself.")
 @reserved_option
@@ -333,7 +334,7 @@ def _print_repair(
 DIFFERENT = 2
 
 
-@click.command("diff")
+@click.command("diff", cls=SectionedCommand)
 @click.argument("one", metavar="FILE")
 @click.argument("other", metavar="FILE")
 @output_option()

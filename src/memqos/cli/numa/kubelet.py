@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from memqos.cli.help_sections import help_section
 from memqos.cli.numa.node_source import (
     KUBELET_STATE_FILE,
     LIVE_MACHINE,
@@ -59,18 +60,23 @@ class NumaKubelet(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-kubelet_option = click.option(
-    "--kubelet",
-    metavar="FILE",
-    help="A KubeletConfiguration.  [default: the snapshot's, else the kubelet's defaults]",
+kubelet_option = help_section("Settings")(
+    click.option(
+        "--kubelet",
+        metavar="FILE",
+        help="A KubeletConfiguration.  [default: the snapshot's, else the kubelet's defaults]",
+    )
 )
-reserved_option = click.option(
-    "--reserved",
-    metavar="FLAG",
-    help="reservedMemory as the flag spells it: 0:memory=1Gi;1:memory=512Mi",
+reserved_option = help_section("Settings")(
+    click.option(
+        "--reserved",
+        metavar="FLAG",
+        help="reservedMemory as the flag spells it: 0:memory=1Gi;1:memory=512Mi",
+    )
 )
 
 
+@help_section("Settings")
 def reservation_options(command: _F) -> _F:
     """What a node reserves, in place of what the configuration says."""
     for option in (

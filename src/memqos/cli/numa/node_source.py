@@ -8,6 +8,7 @@ from typing import Final
 import click
 import msgspec
 
+from memqos.cli.help_sections import help_section
 from memqos.errors import InputError
 from memqos.host.local_kubelet import pod_names
 from memqos.host.machine import Roots, read_machine
@@ -50,18 +51,24 @@ class NumaNodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-machine_option = click.option(
-    "--machine",
-    metavar="FILE",
-    help="NUMA nodes in a file, a snapshot, or a sysfs folder.  [default: this machine]",
+machine_option = help_section("Node")(
+    click.option(
+        "--machine",
+        metavar="FILE",
+        help="NUMA nodes in a file, a snapshot, or a sysfs folder.  [default: this machine]",
+    )
 )
-snapshot_option = click.option(
-    "--snapshot", metavar="FILE", help="A snapshot of a node: machine, state, pods, kubelet."
+snapshot_option = help_section("Node")(
+    click.option(
+        "--snapshot", metavar="FILE", help="A snapshot of a node: machine, state, pods, kubelet."
+    )
 )
-state_option = click.option(
-    "--state",
-    metavar="FILE",
-    help="The kubelet's memory_manager_state.  [default: this machine's, if there is one]",
+state_option = help_section("Node")(
+    click.option(
+        "--state",
+        metavar="FILE",
+        help="The kubelet's memory_manager_state.  [default: this machine's, if there is one]",
+    )
 )
 
 

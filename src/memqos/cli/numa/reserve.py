@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.numa.kubelet import (
     kubelet_option,
     reservation_equation,
@@ -33,7 +34,7 @@ from memqos.numa.reserved_memory import (
 _IMPOSSIBLE = 2
 
 
-@click.command("reserve")
+@click.command("reserve", cls=SectionedCommand)
 @click.option(
     "--node",
     "shares",

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import click
 
+from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.numa.node_source import (
     NumaNodeFacts,
     machine_option,
@@ -23,7 +24,7 @@ from memqos.draw.text.numa_state import (
 from memqos.units import pluralize
 
 
-@click.command("show")
+@click.command("show", cls=SectionedCommand)
 @output_option("svg")
 @snapshot_option
 @machine_option
