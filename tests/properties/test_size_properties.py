@@ -1,6 +1,6 @@
 """Whatever a history holds, sizing it is bounded and total."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memqos.size.history import MAX_SLOTS, ContainerHistory, SeriesHistory, SeriesName
@@ -43,6 +43,7 @@ def test_the_largest_value_is_in_some_slot(samples: list[tuple[float, float]]) -
 
 
 @given(SAMPLES, st.floats(0, 2e9))
+@example([(0.0, 0.0), (60.0, 0.0), (0.0, 0.0), (61.0, 0.0), (1.0, 0.0)], 60.0)
 def test_what_comes_after_until_changes_nothing(
     samples: list[tuple[float, float]], until: float
 ) -> None:

@@ -6,7 +6,7 @@ power of two in seconds, counted from 1970, so that slots of different series ne
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -235,9 +235,8 @@ class SeriesHistory:
 
 
 def _usual_interval(times: Sequence[float], end: float) -> float:
-    steps = sorted(
-        later - earlier for earlier, later in pairwise(times[:64]) if 0.0 <= earlier < later <= end
-    )
+    used = islice((at for at in times if 0.0 <= at <= end), 64)
+    steps = sorted(later - earlier for earlier, later in pairwise(used) if earlier < later)
     return steps[len(steps) // 2] if len(steps) > 1 else 0.0
 
 
