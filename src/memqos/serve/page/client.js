@@ -1,5 +1,5 @@
-// Requests to this machine alone. The token came with the address, after its #, which is sent to
-// nobody; it stays in this tab.
+// Requests to this machine alone. The token came with the address, after its #, which browsers
+// never send; it stays in this tab.
 
 const KEY = "memqos-token";
 
