@@ -41,6 +41,16 @@ def shows(tab: Tab, text: str, where: str = "main") -> None:
     eventually(f"{where} shows {text}", lambda: text in tab.value(script))
 
 
+def delay_requests(tab: Tab, path: str, milliseconds: int) -> None:
+    """Answers to these come late from now on."""
+    tab.value(
+        "delayed = 0; send = window.fetch; window.fetch = async (target, ...more) => {"
+        f"if (!String(target).includes({path!r})) return send(target, ...more);"
+        f"await new Promise((go) => setTimeout(go, {milliseconds}));"
+        "const reply = await send(target, ...more); delayed++; return reply; }; 0"
+    )
+
+
 def press(tab: Tab, key: str, *, shift: bool = False) -> None:
     text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 else {}
     event = {
@@ -128,6 +138,41 @@ def test_a_keyboard_is_enough(tab: Tab, server: Server) -> None:
     assert "shop/web-0023" in focused(tab)
     press(tab, "End")
     eventually("the last row has the focus", lambda: "shop/web-0000" in focused(tab))
+
+
+def test_a_view_that_was_left_does_not_come_back(tab: Tab, server: Server) -> None:
+    """Its data may come late."""
+    open_page(tab, server)
+    shows(tab, "shop/web-0024", ".rows .row")
+    delay_requests(tab, "/api/audit", 500)
+    tab.value("location.hash = '#/audit'")
+    shows(tab, "Auditing")
+    tab.value("location.hash = '#/status'")
+    shows(tab, "State")
+    eventually("the report has come", lambda: tab.value("delayed"))
+    assert tab.value("document.querySelector('main h1').innerText") == "Status"
+
+
+def test_a_filter_that_is_typed_during_a_request_counts_at_once(tab: Tab, server: Server) -> None:
+    open_page(tab, server)
+    shows(tab, "shop/web-0024", ".rows .row")
+    delay_requests(tab, "/api/node", 300)
+    tab.value("requests = performance.getEntriesByType('resource').length")
+    for text in ("web-0001", "web-0002"):
+        tab.value(f"(e => (e.value = {text!r}, e.dispatchEvent(new Event('input'))))(filter)")
+    shows(tab, "shop/web-0002", ".rows .row:not([hidden])")
+    # The one that was under way, and one for the last filter: none by the clock.
+    asked = "performance.getEntriesByType('resource').filter(e => e.name.includes('web-0002'))"
+    sent = "performance.getEntriesByType('resource').filter(e => e.name.includes('web-0001'))"
+    assert tab.value(f"{asked}[0].startTime - {sent}[0].startTime") < 1000
+
+
+def test_a_paused_node_still_filters(tab: Tab, server: Server) -> None:
+    open_page(tab, server)
+    shows(tab, "shop/web-0024", ".rows .row")
+    tab.value("[...document.querySelectorAll('button')].find(e => e.innerText == 'Pause').click()")
+    tab.value("(e => (e.value = 'web-0003', e.dispatchEvent(new Event('input'))))(filter)")
+    shows(tab, "shop/web-0003", ".rows .row:not([hidden])")
 
 
 def test_names_are_text_and_never_markup(tab: Tab, server: Server) -> None:

@@ -316,6 +316,21 @@ def test_a_container_that_cannot_start_takes_no_values_from_others(bed: PluginNo
     )
 
 
+def test_a_broken_container_of_a_pod_that_is_unknown_since_is_reported_as_such(
+    bed: PluginNode,
+) -> None:
+    pod = bed.announce(a_pod("u1"))
+    for _ in range(2):
+        assert bed.create(pod) == OWN
+        bed.runtime.stop_container("u1a")
+    del bed.node.pods.manifests["u1"]
+    bed.node.wait(60)
+    bed.settle()
+    assert bed.create(pod) == {}
+    assert bed.unknown == 1
+    assert bed.answers() == {"set": 2, "unknown": 1}
+
+
 def test_a_container_that_starts_at_last_is_no_broken_one(bed: PluginNode) -> None:
     pod = bed.announce(a_pod("u1"))
     for number in range(4):

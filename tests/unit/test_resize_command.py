@@ -231,6 +231,19 @@ def test_a_snapshot_that_does_not_say_its_cpus_has_no_answer_of_a_kubelet(tmp_pa
     assert "the cpus for pods are not in the snapshot" in done.err
 
 
+@pytest.mark.parametrize("cpus", ["all", "0-99999999999", "0-"])
+def test_a_snapshot_with_other_cpus_than_a_kernel_lists_is_refused(
+    tmp_path: Path, cpus: str
+) -> None:
+    node = json.loads(Path(NODE).read_text())
+    for files in node["cgroups"].values():
+        files["cpuset.cpus"] = cpus
+    (tmp_path / "node.json").write_text(json.dumps(node))
+    done = resize(pod(ONE), pod(TWO), tmp_path, "--snapshot", str(tmp_path / "node.json"))
+    assert f"'{cpus}' is not a list of cpus" in done.err
+    assert "Traceback" not in done.err
+
+
 def test_a_missing_file_is_reported() -> None:
     done = memqos("resize", "none.yaml", "examples/one.yaml")
     assert done.code == 1

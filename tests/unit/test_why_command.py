@@ -98,7 +98,7 @@ def test_records_that_may_not_be_read_are_no_riddle(
     def refused(_folder: str) -> None:
         raise PermissionError
 
-    monkeypatch.setattr("memqos.cli.why.read_recordings", refused)
+    monkeypatch.setattr("memqos.cli.why_files.read_recordings", refused)
     code, _, err = why("api-1", records=str(tmp_path))
     assert code == 1
     assert "run as root" in err

@@ -91,7 +91,8 @@ class AnswerComposer:
         """What a new container gets."""
         found = values_at_creation(self._view(), container, runtime)
         kind = self._judge(found)
-        if self._failed_starts[container.pod_uid, container.name] >= _FAILED_STARTS:
+        failed = self._failed_starts[container.pod_uid, container.name]
+        if kind == "set" and failed >= _FAILED_STARTS:
             kind = "withheld"
         if found is not None and kind == "set":
             self._journal.record_creation(found)

@@ -10,6 +10,7 @@ import msgspec
 from memqos.cli.browser import open_option, open_page, require_page
 from memqos.cli.check_output import CHECK_FORMATS, is_check_format, pod_notes, print_check
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
+from memqos.cli.explain_notes import notes_on_pod
 from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.manifest_reader import ManifestReader, origin_of
 from memqos.cli.options import collect_options, manifest_arguments, strict_option
@@ -23,29 +24,17 @@ from memqos.cli.settings import (
     with_cluster_defaults,
 )
 from memqos.cluster.autoscaling import autoscaler_requests
-from memqos.cluster.node_admission import (
-    LINUX,
-    AdmittingNode,
-    ignores_pod_level,
-    kubelet_release,
-    refuse_on_node,
-)
+from memqos.cluster.node_admission import kubelet_release
 from memqos.draw.text.pod import PodExplanation, settings_line
 from memqos.errors import InputError, UnsupportedRelease
-from memqos.kube.aggregate import aggregate_limits, aggregate_requests
 from memqos.kube.node import WINDOWS
 from memqos.kube.pod import Pod
-from memqos.kube.quantity import MAX_INT64
-from memqos.kube.resources import MEMORY, NO_RESOURCES, Resources, whole
-from memqos.kube.shape import Part, Shape, containers_of, shape_of, with_shape
+from memqos.kube.shape import containers_of, shape_of, with_shape
 from memqos.manifests.objects import Template
-from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner, is_stored
 from memqos.plan.volumes import memory_volumes
-from memqos.release import Release, default, stage
+from memqos.release import Release, stage
 from memqos.settings.resolver import NodeSettings, with_gate_off
-from memqos.settings.settings import Settings
-from memqos.units import format_bytes, scientific
 
 if TYPE_CHECKING:
     from memqos.draw.text.check_report import CheckResult
@@ -213,15 +202,6 @@ def _explain_pod(
     release = planner.server
     written, semantics = shape_of(pod, release), planner.semantics(pod)
     stored = pod if is_stored(pod) else with_shape(pod, semantics.shape)
-    notes = [
-        *_drop_notes(written, semantics.shape, release),
-        *_overflow_notes(written),
-        *_size_notes(semantics.plan, planner.settings),
-        *_kernel_notes(semantics.plan, node),
-        *_admission_notes(stored, node, release),
-    ]
-    if is_stored(pod):
-        notes.append("read from the cluster: defaults are set and it is accepted already")
     return PodExplanation(
         origin=origin_of(template),
         label=template.label,
@@ -231,82 +211,11 @@ def _explain_pod(
         semantics=semantics,
         autoscalers=None if semantics.plan is None else autoscaler_requests(stored, release),
         windows=written.windows or node.facts.os == WINDOWS,
-        notes=tuple(notes),
+        notes=tuple(notes_on_pod(planner, node, pod, written, semantics)),
         volumes=tuple(memory_volumes(pod, semantics.plan.settings, node.published_memory, release))
         if semantics.plan is not None and pod.spec.volumes
         else (),
     )
-
-
-def _drop_notes(written: Shape, shape: Shape, release: Release) -> Iterator[str]:
-    if written.pod is None or shape.pod is not None:
-        return
-    gate = "PodLevelResources"
-    since = stage(gate, release.minor)
-    if since is None:
-        yield f"spec.resources is dropped: Kubernetes {release} does not know it"
-    elif default(gate, release.minor):
-        yield f"spec.resources is dropped: {gate} is off"
-    else:
-        yield f"spec.resources is dropped: {gate} is {since} and off by default in {release}"
-
-
-def _overflow_notes(shape: Shape) -> Iterator[str]:
-    stanzas: list[Part | Resources] = [*shape.parts, shape.pod or NO_RESOURCES]
-    sides = [side for each in stanzas for side in (each.requests, each.limits)]
-    sides += [aggregate_requests(shape), aggregate_limits(shape)]
-    amounts = [side.get(MEMORY, 0) for side in sides]
-    most = whole(max(amounts, default=0))
-    if most > MAX_INT64:
-        yield (
-            f"{scientific(most)} of memory exceeds 2⁶³ − 1, the maximum in Kubernetes: scheduler "
-            f"and kubelet compute with another number, and memqos counts it as 0"
-        )
-
-
-def _admission_notes(pod: Pod, resolved: NodeSettings, server: Release) -> Iterator[str]:
-    """Whether the kubelet of the node that is given would run what the API server stores."""
-    facts = resolved.facts
-    if facts.version is None and facts.os is None:
-        return
-    try:
-        kubelet = (
-            kubelet_release(facts.version, server)
-            if resolved.kubelet is None
-            else resolved.kubelet.release
-        )
-    except UnsupportedRelease as error:
-        yield f"admission by the kubelet of this node is not checked: {error.what}"
-        return
-    node = AdmittingNode(name=pod.spec.node_name or "", os=facts.os or LINUX, allocatable={})
-    refused = refuse_on_node(pod, node, kubelet)
-    if refused is not None:
-        yield f"the kubelet of this node, {kubelet}, refuses it: {refused.words}"
-    elif ignores_pod_level(pod, kubelet):
-        yield (
-            f"the kubelet of this node, {kubelet}, does not support spec.resources: it uses the "
-            f"resources of the containers only"
-        )
-
-
-def _size_notes(plan: PodPlan | None, settings: Settings) -> Iterator[str]:
-    capacity, unreserved = settings.memory_capacity, settings.memory_allocatable
-    if plan is None or capacity is None or not plan.requests.get(MEMORY):
-        return
-    request = whole(plan.requests[MEMORY])
-    available = capacity if unreserved is None else min(capacity, unreserved)
-    if request > available:
-        yield (
-            f"it requests {format_bytes(request)} of memory, more than the "
-            f"{format_bytes(available)} allocatable on this node: it can never run there"
-        )
-
-
-def _kernel_notes(plan: PodPlan | None, node: NodeSettings) -> Iterator[str]:
-    if plan is None or node.high_withheld is None:
-        return
-    if any(isinstance(each.settings["memory.high"].value, int) for each in plan.containers):
-        yield node.high_withheld
 
 
 def _print(rows: Iterable[_Row], resolved: Sequence[NodeSettings], *, why: bool) -> None:

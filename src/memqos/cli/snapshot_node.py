@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from memqos.cluster.fit_demand import PODS_RESOURCE
-from memqos.errors import InputError
+from memqos.errors import InputError, quote_excerpt
 from memqos.kube.resources import HUGEPAGES, Amounts
 
 if TYPE_CHECKING:
@@ -63,12 +63,17 @@ def _max_pods(node_settings: "NodeSettings") -> int:
 
 def _capacity(snapshot: "Snapshot", file: str) -> "Capacity":
     from memqos.host.snapshots import snapshot_cgroup_names
-    from memqos.kernel.file_formats import nodes_in
+    from memqos.kernel.file_formats import NODE_LIST, nodes_in
     from memqos.kube.node import Capacity
     from memqos.kube.quantity import Quantity
 
     kubepods = snapshot_cgroup_names(snapshot, file).kubepods
-    cpus = len(nodes_in(snapshot.cgroups.get(kubepods, {}).get("cpuset.cpus", "")))
+    listed = snapshot.cgroups.get(kubepods, {}).get("cpuset.cpus", "").strip()
+    if not NODE_LIST.fullmatch(listed):
+        raise InputError(
+            f"{kubepods}: {quote_excerpt(listed)} is not a list of cpus", field="cgroups"
+        )
+    cpus = len(nodes_in(listed))
     if not cpus:
         raise InputError(
             "the cpus for pods are not in the snapshot",

@@ -33,19 +33,19 @@ HELP: Final = """\
 Enter                    show a row in full: each value's derivation, and why
 Tab, Shift Tab           scroll what is shown in full
 Esc                      back
-s  S                     next, previous order
+s  S                     next, previous sort order
 r                        reverse the order
 /                        filter: part of a name, class:burstable, throttled
 t                        group by QoS class and pod
-space                    pause, go on
+space                    pause, resume
 ← →                      playback: 10 s back, forward; with Shift a minute
 - +                      playback: slower, faster
 ?                        this help
 q                        quit
 
 Bars go from 0 to memory.max; m, l and h mark memory.min, low and high.
-PSI%: time in which nothing ran for want of memory. HI/S: high events a second,
-the container is throttled. OOM and EV: places in the order in which the kernel
+PSI%: time in which all of a container waited for memory. HI/S: high events a
+second, it is throttled. OOM and EV: places in the order in which the kernel
 kills and the kubelet evicts. Columns that do not fit are dropped, LOW first."""
 _SEEKS: Final = {
     "left": -10_000,

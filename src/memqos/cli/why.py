@@ -12,9 +12,15 @@ from memqos.cli.browser import open_option, open_page, require_page
 from memqos.cli.cluster_access import LiveCluster, cluster_options
 from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.output import complain, emit, print_lines, print_markup
-from memqos.cli.why_plan import plan_of_live_pod, plan_of_snapshot
+from memqos.cli.why_files import (
+    read_folder,
+    read_pod_recordings,
+    read_snapshot,
+    snapshot_pod_stories,
+)
+from memqos.cli.why_plan import plan_of_live_pod
 from memqos.draw.text.story import story_data, story_text
-from memqos.errors import InputError, MemqosError, nearest_name
+from memqos.errors import InputError, MemqosError
 from memqos.host.record_files import RECORDS_FOLDER, read_recordings
 from memqos.record.format import Subject
 from memqos.record.recordings import Recording, latest_recordings
@@ -23,7 +29,7 @@ from memqos.record.story import story_of, unknown_plan
 if TYPE_CHECKING:
     from memqos.record.chapters import Story
     from memqos.record.cluster_story import ClusterReport
-    from memqos.record.snapshot_story import SnapshotStory
+    from memqos.record.recent_deaths import Death
     from memqos.record.story import PlanLookup
     from memqos.record.usage import UsageMoment
 
@@ -97,14 +103,13 @@ def command(
     if opens:
         require_page(output, "text", "svg")
         output = "svg"
+    _check_combination(target, output, context, snapshot)
     live = LiveCluster(context, namespace)
-    if snapshot is not None and context is not None:
-        raise click.UsageError("--context is for a live cluster, and --snapshot for a file")
     is_file = snapshot is not None or (records is not None and context is None)
     if target is None:
         if is_file:
             return _print_recorded_deaths(snapshot, records or RECORDS_FOLDER, namespace, output)
-        return _print_deaths(live, agent, output)
+        return _print_recent_deaths(live, agent, output)
     is_pod = live.kind_of(target) in (None, "pod")
     if not is_pod and is_file:
         raise click.UsageError(f"{target} needs a live cluster: name a pod")
@@ -127,40 +132,48 @@ def command(
     return 0
 
 
-def _print_deaths(live: LiveCluster, agent: Mapping[str, Any], output: StoryOutput) -> int:
-    from memqos.cli.why_cluster import read_recent_deaths
-    from memqos.draw.text.usage import deaths_data, deaths_text
-
-    if output == "svg":
+def _check_combination(
+    target: str | None, output: StoryOutput, context: str | None, snapshot: str | None
+) -> None:
+    if snapshot is not None and context is not None:
+        raise click.UsageError("--context is for a live cluster, and --snapshot for a file")
+    if target is None and output == "svg":
         raise click.UsageError("a timeline shows one pod: name a pod")
+
+
+def _print_recent_deaths(live: LiveCluster, agent: Mapping[str, Any], output: StoryOutput) -> int:
+    from memqos.cli.why_cluster import read_recent_deaths
+
     deaths = read_recent_deaths(live, agent_endpoints(live, **agent))
-    if output == "text":
-        print_lines(deaths_text(deaths, live.namespace, "statuses and events"))
-    else:
-        emit({"namespace": live.namespace, "deaths": deaths_data(deaths)}, output)
-    return 0
+    return _print_deaths(deaths, live.namespace, output, "statuses and events")
 
 
 def _print_recorded_deaths(
     snapshot: str | None, folder: str, namespace: str | None, output: StoryOutput
 ) -> int:
-    from memqos.draw.text.usage import deaths_data, deaths_text
     from memqos.record.recent_deaths import recorded_deaths
 
-    if output == "svg":
-        raise click.UsageError("a timeline shows one pod: name a pod")
     if snapshot is None:
-        recordings, options = _read_folder(folder), f" --records {folder}"
+        recordings, options = read_folder(folder), f" --records {folder}"
     else:
-        from memqos.host.snapshots import load_snapshot
-        from memqos.record.snapshot_story import snapshot_recordings
-
-        recordings = list(snapshot_recordings(load_snapshot(snapshot)))
-        options = f" --snapshot {snapshot}"
+        recordings, options = read_snapshot(snapshot), f" --snapshot {snapshot}"
     deaths = recorded_deaths(recordings, namespace)
+    return _print_deaths(deaths, namespace, output, "the records", options)
+
+
+def _print_deaths(
+    deaths: "Sequence[Death]",
+    namespace: str | None,
+    output: StoryOutput,
+    evidence: str,
+    options: str = "",
+) -> int:
+    from memqos.draw.text.usage import deaths_data, deaths_text
+
     if output == "text":
-        print_lines(deaths_text(deaths, namespace, "the records", options))
+        print_lines(deaths_text(deaths, namespace, evidence, options))
     else:
+        assert output != "svg"  # refused with the options
         emit({"namespace": namespace, "deaths": deaths_data(deaths)}, output)
     return 0
 
@@ -185,7 +198,7 @@ def _results_of_workload(
 
 
 def _result_of_snapshot(file: str, namespace: str, name: str, output: StoryOutput) -> WhyResult:
-    found = _stories_of_snapshot(file, namespace, name)
+    found = snapshot_pod_stories(file, namespace, name)
     if output == "svg" and not any(each.has_records for each in found):
         raise InputError(
             "a snapshot without records has one reading, and a timeline needs two", file=file
@@ -305,43 +318,13 @@ def _result_of_records(
 ) -> WhyResult:
     """What an agent has recorded here, and its stories with what the cluster reports."""
     folder = records or RECORDS_FOLDER
-    recordings, node = _read_recordings(folder, namespace, pod)
+    recordings, node = read_pod_recordings(folder, namespace, pod)
     stories = [story_of(recording, node, planned) for recording in recordings]
     if report is not None:
         sources = (f"records in {folder}",)
         stories = [msgspec.structs.replace(story, sources=sources) for story in stories]
         stories = _with_cluster(stories, recordings, report, namespace, pod)
     return WhyResult(stories, recordings)
-
-
-def _read_folder(folder: str) -> list[Recording]:
-    if not os.path.isdir(folder):
-        raise InputError(
-            "there are no records here",
-            file=folder,
-            hint="memqos agent writes them; name their folder with --records, or read the "
-            "cluster with -n",
-        )
-    try:
-        return list(read_recordings(folder))
-    except PermissionError:
-        raise InputError("permission denied", file=folder, hint="run as root") from None
-
-
-def _read_recordings(
-    folder: str, namespace: str, pod: str
-) -> tuple[list[Recording], Recording | None]:
-    recordings = _read_folder(folder)
-    node = next((each for each in recordings if each.who.is_node), None)
-    pods = [each for each in recordings if not each.who.is_node]
-    named = [each for each in pods if (each.who.namespace, each.who.pod) == (namespace, pod)]
-    if not named:
-        names = {f"{each.who.namespace}/{each.who.pod}" for each in pods}
-        raise _unknown_pod_error(f"{namespace}/{pod}", names, folder)
-    pods_of_name = len({each.who.uid for each in named})
-    if pods_of_name > 1:
-        complain(f"note: {pods_of_name} pods had this name: this is the last of them")
-    return latest_recordings(named), node
 
 
 def _read_cluster_history(
@@ -389,26 +372,3 @@ def _select_container(stories: "list[Story]", container: str | None) -> "list[St
         names = ", ".join(each.container for each in stories)
         raise InputError(f"the pod has no container {container}", hint=f"it has {names}")
     return chosen
-
-
-def _stories_of_snapshot(file: str, namespace: str, pod: str) -> "list[SnapshotStory]":
-    from memqos.host.snapshots import load_snapshot, snapshot_cgroup_names
-    from memqos.plan.tree import pod_key
-    from memqos.record.snapshot_story import snapshot_recordings, snapshot_stories
-
-    snapshot = load_snapshot(file)
-    names = snapshot_cgroup_names(snapshot, file)
-    planned = plan_of_snapshot(snapshot, file, namespace, pod)
-    stories = snapshot_stories(snapshot, names, namespace, pod, planned)
-    if not stories:
-        pods = set(map(pod_key, snapshot.running))
-        recorded = [each.who for each in snapshot_recordings(snapshot) if not each.who.is_node]
-        pods |= {f"{who.namespace}/{who.pod}" for who in recorded}
-        raise _unknown_pod_error(f"{namespace}/{pod}", pods, file)
-    return stories
-
-
-def _unknown_pod_error(pod: str, names: set[str], file: str) -> InputError:
-    near = nearest_name(pod, names, cutoff=0.5)
-    hint = f"did you mean {near}?" if near is not None else "check that -n is the pod's namespace"
-    return InputError(f"no information about pod {pod}", file=file, hint=hint)

@@ -9,21 +9,20 @@ import msgspec
 
 from memqos.errors import WriteRefused
 from memqos.host.cgroups import CgroupFs
-from memqos.kernel.file_formats import node_list, nodes_in
+from memqos.kernel.file_formats import NODE_LIST, node_list, nodes_in
 from memqos.plan.changes import MANAGED, Change, as_stored
 from memqos.plan.cpuset import MEMS
 from memqos.plan.names import inner, kind_of
 from memqos.plan.tree import Level
 
 # 2^63 has 19 digits; the kernel shows higher values as "max" (PAGE_COUNTER_MAX,
-# include/linux/page_counter.h). NUMA node numbers are below 1 << CONFIG_NODES_SHIFT, at most 1024.
+# include/linux/page_counter.h).
 _AMOUNT: Final = re.compile(r"max|[0-9]{1,19}")
-_LIST: Final = re.compile(r"(?:[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*)?")
 _FORMS: Final = {
     "memory.min": _AMOUNT,
     "memory.low": _AMOUNT,
     "memory.high": _AMOUNT,
-    "cpuset.mems": _LIST,
+    "cpuset.mems": NODE_LIST,
 }
 _LONGEST_NAME: Final = 255
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")

@@ -128,6 +128,11 @@ def _parse_line(line: str) -> Stalled:
     return Stalled(**fields, total=total)
 
 
+# NUMA node numbers are below 1 << CONFIG_NODES_SHIFT, at most 1024; cpus below NR_CPUS, 8192.
+NODE_LIST: Final = re.compile(r"(?:[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*)?")
+"""A list of nodes, or cpus, such as 0-3,8 (cgroup-v2.rst, cpuset.cpus)."""
+
+
 def node_list(nodes: Iterable[int]) -> str:
     """The list of some nodes; empty if there are none."""
     runs: list[list[int]] = []
@@ -146,7 +151,7 @@ def describe_nodes(nodes: Iterable[int]) -> str:
 
 
 def nodes_in(text: str) -> set[int]:
-    """The nodes, or cpus, of a well-formed list such as 0-3,8 (cgroup-v2.rst, cpuset.cpus)."""
+    """The nodes, or cpus, of a `NODE_LIST`."""
     nodes: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

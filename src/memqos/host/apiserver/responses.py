@@ -214,7 +214,8 @@ def decoded_size(text: bytes) -> int:
 def _excess_of_wide_strings(text: bytes) -> int:
     """A single character may have all others of its string take 2 or 4 bytes (PEP 393).
 
-    While it is decoded there is a second copy, of what came before that character.
+    While it is decoded there is a second copy, of what came before that character. Escapes take a
+    buffer more, for one string at a time: up to half of this again, which the agent's limit covers.
     """
     at = excess = 0
     while found := _WIDE_STRING.match(text, at):

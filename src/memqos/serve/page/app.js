@@ -2,7 +2,7 @@
 
 import { get } from "/client.js";
 import { auditView, clusterView, statusView } from "/cluster.js";
-import { visible } from "/elements.js";
+import { el, visible } from "/elements.js";
 import { nodeView } from "/node.js";
 import { storyView } from "/story.js";
 
@@ -36,7 +36,10 @@ async function show() {
     else link.removeAttribute("aria-current");
   }
   const view = VIEWS[name] ?? nodeView;
-  const end = await view(root, onState, decodeURIComponent(subject));
+  // A view that was left before its data came draws into an element that is no longer shown.
+  const page = el("div", { class: "view" });
+  root.replaceChildren(page);
+  const end = await view(page, onState, decodeURIComponent(subject));
   if (number === shown) leave = end;
   else end();
 }

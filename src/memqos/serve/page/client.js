@@ -1,5 +1,5 @@
-// Requests to this machine alone. The token came with the address, after its #, which is sent to
-// nobody; it stays in this tab.
+// Requests to this machine alone. The token came with the address, after its #, which browsers
+// never send; it stays in this tab.
 
 const KEY = "memqos-token";
 
@@ -28,9 +28,11 @@ export function poll(read, interval, onState) {
   let stopped = false;
   let wait = interval;
   let busy = false;
+  let again = false;
 
   async function turn() {
     clearTimeout(timer);
+    again = busy;
     if (stopped || document.hidden || busy) return;
     busy = true;
     try {
@@ -42,7 +44,7 @@ export function poll(read, interval, onState) {
       onState(error.message);
     }
     busy = false;
-    if (!stopped) timer = setTimeout(turn, wait);
+    if (!stopped) timer = setTimeout(turn, again ? 0 : wait);
   }
 
   document.addEventListener("visibilitychange", turn);

@@ -1,4 +1,4 @@
-// All nodes of the cluster, those under most pressure first; and what is on and wrong on a node.
+// All nodes of the cluster, those under most pressure first; and whether Memory QoS works on a node.
 
 import { get, poll } from "/client.js";
 import { el, rate, time, visible } from "/elements.js";
@@ -12,7 +12,7 @@ const COLUMNS = [
   ["not managed", (node) => node.unmanaged],
   ["changed by others", (node) => node.changes],
   ["agent", (node) => `${node.mode}${node.converged ? ", converged" : ""}`],
-  ["wrong", (node) => node.problems.map(visible).join("; ") || "–"],
+  ["problems", (node) => node.problems.map(visible).join("; ") || "–"],
 ];
 
 export function clusterView(root, onState) {
@@ -85,11 +85,11 @@ export function statusView(root, onState) {
       const data = await get("/api/status");
       body.replaceChildren(
         items("State", data.facts.map(([name, words]) => visible(`${name}: ${words}`)), ""),
-        items("Wrong", data.problems.map(visible), "Nothing."),
+        items("Problems", data.problems.map(visible), "None."),
         items(
           "Throttled",
           data.throttled.map((row) => visible(`${row.pod} ${row.container}: ${rate(row.high_events)} high events a second`)),
-          "Nobody.",
+          "None.",
         ),
         items(
           "Last hour",

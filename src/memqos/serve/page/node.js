@@ -181,6 +181,7 @@ export function nodeView(root, onState) {
   let asked = { first: 0, count: 60 };
   let poller = null;
   let soon = null;
+  let needed = true;
   const state = { sort: "usage", reverse: false, filter: "" };
 
   const facts = el("p", { class: "facts" }, "Loading …");
@@ -192,7 +193,7 @@ export function nodeView(root, onState) {
     head: head(),
     wanted(first, count, missing) {
       asked = { first, count };
-      if (missing) soon ??= setTimeout(() => ((soon = null), poller?.now()), 60);
+      if (missing) soon ??= setTimeout(readMissing, 60);
     },
     async onOpen(row) {
       try {
@@ -209,10 +210,16 @@ export function nodeView(root, onState) {
     },
   });
 
+  function readMissing() {
+    soon = null;
+    needed = true;
+    poller?.now();
+  }
+
   function change(changed) {
     Object.assign(state, changed);
     list.clear();
-    poller.now();
+    readMissing();
   }
 
   const sort = el(
@@ -270,7 +277,8 @@ export function nodeView(root, onState) {
 
   poller = poll(
     async () => {
-      if (paused) return;
+      if (paused && !needed) return;
+      needed = false;
       const data = await get("/api/node", { ...state, ...asked });
       total = data.memory?.total ?? null;
       facts.textContent = summary(data);
