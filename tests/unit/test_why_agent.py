@@ -213,7 +213,6 @@ class TestAWorkload:
     def test_files_know_no_workloads(self) -> None:
         done = memqos("why", "deployment/api", "--records", "examples/records")
         assert done.code == 64
-        assert memqos("why", "--records", "examples/records").code == 64
 
 
 class TestTheNamespace:
