@@ -170,7 +170,7 @@ def test_a_cluster_is_audited() -> None:
             "objects[1]: an int is not an object of Kubernetes",
         ),
         (
-            lambda: memqos.audit({"kind": "List", "items": []}),
+            lambda: memqos.audit({"kind": "List", "items": []}),  # type: ignore[dict-item]
             'objects: this is a List of Kubernetes – give its "items"',
         ),
         (
