@@ -1,7 +1,6 @@
 """The page of a backtest, opened in a real browser."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.browser.chromium import Tab, browser, obstacle
