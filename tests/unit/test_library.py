@@ -227,6 +227,12 @@ def test_the_parts_of_results_print_well() -> None:
     assert str(finding).startswith(f"{finding.severity}  {finding.rule}  ")
 
 
+def test_doubts_about_the_node_are_printed() -> None:
+    sizes: dict[str, Any] = {"capacity": "1Gi", "allocatable": "2Gi"}
+    for result in (memqos.explain(POD, **sizes), memqos.plan([POD], **sizes)):
+        assert "note: allocatable of 2Gi is more than the capacity of 1Gi" in str(result)
+
+
 def test_what_a_yaml_library_decodes_is_taken() -> None:
     made = datetime(2026, 3, 2, tzinfo=UTC)
     pod = {**POD, "metadata": {"name": "web", "creationTimestamp": made}}

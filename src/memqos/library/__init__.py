@@ -99,6 +99,7 @@ def explain(
     heading: list[Line] = [
         settings_line(resolved.settings, resolved.enablement),
         str(resolved.enablement),
+        *[f"note: {note}" for note in resolved.notes],
     ]
     overview: list[Line] = (
         ["", *pod_overview(*explained)]
@@ -162,7 +163,8 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
             for file, setting in cgroup.settings.items()
             if file in ("memory.min", "memory.low", "memory.high") and setting.value is not None
         ]
-        return "\n".join([str(self.enablement), *rows, *self.unresolved])
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join([str(self.enablement), *notes, *rows, *self.unresolved])
 
 
 def _value_text(setting: Setting) -> str:
