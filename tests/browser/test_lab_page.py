@@ -36,6 +36,21 @@ def test_the_page_fits_any_screen_and_complains_of_nothing(
     assert tab.value("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_labels_of_charts_can_be_read_and_are_whole(tab: Tab, url: str, width: int) -> None:
+    tab.open(url, width)
+    labels = tab.value(
+        "[...document.querySelectorAll('svg.plot text')].map(each => {"
+        "const box = each.getBBox(), all = each.ownerSVGElement.viewBox.baseVal;"
+        "const scale = each.getScreenCTM().a;"
+        "return [parseFloat(getComputedStyle(each).fontSize) * scale, box.x,"
+        " all.width - box.x - box.width] })"
+    )
+    assert labels
+    assert min(size for size, _, _ in labels) >= 9
+    assert min(min(left, right) for _, left, right in labels) >= 0
+
+
 def test_the_page_shows_verdicts_charts_and_raw_data(tab: Tab, url: str, tmp_path: Path) -> None:
     tab.open(url, 1280)
     text = tab.value("document.body.innerText")

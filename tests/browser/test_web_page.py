@@ -377,3 +377,17 @@ def test_one_node_does_not_offer_a_cluster(tab: Tab, server: Server) -> None:
     open_page(tab, server)
     shows(tab, "Audit", "nav")
     assert "Cluster" not in tab.value("document.querySelector('nav').innerText")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_hint_in_the_filter_is_not_cut(tab: Tab, server: Server, width: int) -> None:
+    open_page(tab, server, width=width)
+    shows(tab, "shop/web-0024", ".rows .row")
+    # A search field keeps room for the cross that empties it, which is as high as its text.
+    room = tab.value(
+        "(() => { const field = document.querySelector('#filter'), look = getComputedStyle(field);"
+        "const pen = document.createElement('canvas').getContext('2d'); pen.font = look.font;"
+        "return field.clientWidth - parseFloat(look.paddingLeft) - parseFloat(look.paddingRight)"
+        " - parseFloat(look.fontSize) - pen.measureText(field.placeholder).width })()"
+    )
+    assert room >= 0

@@ -498,6 +498,16 @@ def test_a_long_name_is_shortened_and_complete_on_hovering() -> None:
     assert texts[short] == name
 
 
+def test_a_long_title_keeps_its_namespace_and_class() -> None:
+    title = f"pod/{'a-long-name-' * 20}x in {'n' * 63} · Guaranteed"
+    root = parsed(LevelsChart(title, "Kubernetes 1.38", (bar("c", max=GI),), None))
+    titles = [each for each in root.iter(f"{SVG}text") if "title" in (each.get("class") or "")]
+    assert len(titles) > 1
+    assert words(titles[-1]).endswith("· Guaranteed")
+    below = next(each for each in root.iter(f"{SVG}text") if words(each) == "Kubernetes 1.38")
+    assert float(below.get("y", "")) > float(titles[-1].get("y", ""))
+
+
 @pytest.mark.parametrize("text", ["a" * 100, "名" * 100, "W" * 100, "a b " * 50])
 def test_a_shortened_text_fits(text: str) -> None:
     assert text_width(ellipsize(text, 13, 160), 13) <= 160

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,62 @@ def test_a_cluster_is_audited() -> None:
             lambda: memqos.audit(5),  # type: ignore[arg-type]
             "objects: an int is not a list of objects",
         ),
+        (
+            lambda: memqos.explain(POD, gates={1: True}),  # type: ignore[dict-item]
+            "gates: an int is not the name of a gate",
+        ),
+        (
+            lambda: memqos.explain(POD, capacity="-1"),
+            "capacity: '-1' is not the size of a memory – give bytes above 0 and below 2⁶³",
+        ),
+        (
+            lambda: memqos.explain(POD, allocatable=1 << 63),
+            "allocatable: '9223372036854775808' is not the size of a memory",
+        ),
+        (
+            lambda: memqos.explain(POD, kubelet={"memoryThrottlingFactor": object()}),
+            "kubelet: it cannot be JSON: Encoding objects of type object",
+        ),
+        (
+            lambda: memqos.explain({"kind": "Pod", "spec": object()}),
+            "pod: Encoding objects of type object",
+        ),
+        (
+            lambda: memqos.audit([POD, 5]),  # type: ignore[list-item]
+            "objects[1]: an int is not an object of Kubernetes",
+        ),
+        (
+            lambda: memqos.audit({"kind": "List", "items": []}),  # type: ignore[dict-item]
+            'objects: this is a List of Kubernetes – give its "items"',
+        ),
+        (
+            lambda: memqos.audit([], rules="pod"),
+            "rules: 'pod' is not a list of rule ids and groups",
+        ),
+        (
+            lambda: memqos.audit([], rules=None),  # type: ignore[arg-type]
+            "rules: None is not a list of rule ids and groups",
+        ),
+        (
+            lambda: memqos.audit([], rules=[1]),  # type: ignore[list-item]
+            "rules: an int is not the id of a rule",
+        ),
+        (
+            lambda: memqos.audit([], own_rules=lambda _: []),  # type: ignore[arg-type]
+            "own_rules: a function is not a list of functions",
+        ),
+        (
+            lambda: memqos.audit([], own_rules=[5]),  # type: ignore[list-item]
+            "own_rules: an int is not a function that takes an Audit",
+        ),
+        (
+            lambda: memqos.audit([], own_rules=[lambda _: None]),  # type: ignore[list-item,return-value]
+            "own_rules: None is not a list of Findings, as a rule gives them",
+        ),
+        (
+            lambda: memqos.audit([], own_rules=[lambda _: ["x"]]),  # type: ignore[list-item]
+            "own_rules: 'x' is not a Finding, as a rule gives them",
+        ),
         (lambda: memqos.load("no-such.yaml"), "no-such.yaml: no such file or directory"),
         (
             lambda: memqos.explain(POD).setting("memory.high", "db"),
@@ -155,6 +212,43 @@ def test_a_wrong_argument_is_refused_with_its_name(call: Callable[[], Any], mess
     with pytest.raises(InputError) as raised:
         call()
     assert str(raised.value).startswith(message)
+
+
+def test_the_parts_of_results_print_well() -> None:
+    explained = memqos.explain(POD, release="1.37", capacity="16Gi", factor=0.9)
+    high = explained.setting("memory.high", "app")
+    rule = "high/above-request: throttled above request + factor × (limit − request)"
+    assert str(high) == f"{high.value} ({rule})"
+    assert str(high.because).startswith(f"{rule} (KEP-2570, Alpha v1.27)\n  request = 1Gi")
+    assert str(explained.setting("memory.high")).startswith("not written (")
+    planned = memqos.plan([POD], capacity="16Gi", release="1.37")
+    assert str(planned.cgroups["/kubepods/besteffort"]) == "/kubepods/besteffort\n  cpu.weight 1"
+    finding = memqos.audit([{"kind": "Pod", "metadata": {"name": "a"}}]).findings[0]
+    assert str(finding).startswith(f"{finding.severity}  {finding.rule}  ")
+
+
+def test_doubts_about_the_node_are_printed() -> None:
+    sizes: dict[str, Any] = {"capacity": "1Gi", "allocatable": "2Gi"}
+    for result in (memqos.explain(POD, **sizes), memqos.plan([POD], **sizes)):
+        assert "note: allocatable of 2Gi is more than the capacity of 1Gi" in str(result)
+
+
+def test_what_a_yaml_library_decodes_is_taken() -> None:
+    made = datetime(2026, 3, 2, tzinfo=UTC)
+    pod = {**POD, "metadata": {"name": "web", "creationTimestamp": made}}
+    assert memqos.explain(pod).qos_class == "Burstable"
+    assert not memqos.audit([pod]).faults
+
+
+def test_a_kubelet_configuration_may_be_one_line_of_json() -> None:
+    text = '{"kind": "KubeletConfiguration", "featureGates": {"MemoryQoS": true}}'
+    assert memqos.explain(POD, kubelet=text).enablement.state == "on"
+
+
+def test_an_object_that_cannot_be_json_is_a_fault_of_its_own() -> None:
+    report = memqos.audit([{"kind": "Pod", "spec": object()}, POD])
+    assert str(report.faults[0]).startswith("objects[0]: it cannot be JSON")
+    assert report.audit.pods == 1
 
 
 def test_an_unknown_gate_is_answered_with_the_right_one() -> None:

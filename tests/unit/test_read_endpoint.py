@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.eventually import PATIENCE, eventually
-from tests.fakes import recording
+from tests.fakes import apiserver, recording
 from tests.fakes.agent import SteppedNode, a_pod, container_paths, view_of
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.client import with_openssl
@@ -56,6 +57,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
         }
         served.rights = {("jane", "get", "shop", "api-1"), ("tim", "list", "", "")}
         yield served
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memqos.agent.endpoint.REVIEW_SECONDS", 0.3)
 
 
 class Agent(NamedTuple):
@@ -244,6 +250,23 @@ class TestHostileCallers:
             plain.settimeout(PATIENCE)
             with contextlib.suppress(ConnectionResetError):
                 assert b"HTTP/" not in plain.recv(100)
+
+    def test_a_slow_api_server_is_not_waited_for_without_end(
+        self, impatient: None, agent: Agent, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path, released = "/apis/authorization.k8s.io/v1/subjectaccessreviews", threading.Event()
+        review = apiserver._REVIEWS[path]
+
+        def review_late(fake: FakeApiServer, spec: Any) -> Any:
+            released.wait(PATIENCE)
+            return review(fake, spec)
+
+        monkeypatch.setitem(apiserver._REVIEWS, path, review_late)
+        try:
+            assert agent.ask(RECORDS)[0] == 503
+        finally:
+            released.set()
+        assert agent.ask(RECORDS)[0] == 200
 
     def test_made_up_tokens_do_not_flood_the_api_server(
         self, agent: Agent, server: FakeApiServer

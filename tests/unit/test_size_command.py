@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.commands import memqos
 
+from memqos import __version__
+
 MIB = 1 << 20
 HEADER = "series,t_seconds,usage_bytes\n"
 
@@ -324,6 +326,7 @@ def test_a_backtest_without_sizes_says_what_to_give(steady: str) -> None:
 def test_a_backtest_page_needs_nothing_else(steady: str, web: str) -> None:
     done = memqos("backtest", web, "--history", steady, "--limit", "1Gi", "-o", "html")
     assert done.out.startswith("<!doctype html>")
+    assert re.search(rf"Made \d{{4}}-\d\d-\d\d \d\d:\d\d UTC by memqos {__version__}\.", done.out)
     assert "<script" not in done.out
     assert "src=" not in done.out
 

@@ -310,6 +310,32 @@ def test_a_kill_says_what_the_victim_counted_as_and_how_it_came_to_it() -> None:
     assert found.remedies == ("a memory limit above 512Mi, if it needs that much, or fix the leak",)
 
 
+def gauges(**amounts: int) -> tuple[str, ...]:
+    """The evidence about gauges of a kill with so many MiB of each kind."""
+    given = {name: amount * MI for name, amount in amounts.items()}
+    found = chapter(APPEARED, kill(**given))
+    return tuple(line for line in found.evidence if "does not count" in line)
+
+
+def test_a_kill_below_the_usual_gauges_says_what_they_leave_out() -> None:
+    kinds = {"total_anon": 250, "total_file": 220, "total_shmem": 20, "total_kernel": 42}
+    assert gauges(**kinds, inactive_file=100) == (
+        "the working set, which kubectl top shows, was 412Mi: it does not count 100Mi of inactive "
+        "page cache",
+        "RSS was 250Mi: it does not count 200Mi of page cache, 20Mi of tmpfs, 42Mi of kernel "
+        "memory, all of which counts towards the limit",
+    )
+    assert gauges(total_anon=510, total_file=1, total_shmem=0, total_kernel=1) == ()
+
+
+def test_network_buffers_are_in_no_kind_and_count_towards_the_limit_all_the_same() -> None:
+    kinds = {"total_anon": 400, "total_file": 0, "total_shmem": 0, "total_kernel": 2}
+    assert gauges(**kinds, inactive_file=0) == (
+        "RSS was 400Mi: it does not count 110Mi of other memory, such as network buffers, all of "
+        "which counts towards the limit",
+    )
+
+
 def test_page_cache_that_its_own_protection_kept_from_being_reclaimed_is_blamed() -> None:
     full = LevelRecord(
         90 * SECOND, current=510 * MI, anon=200 * MI, file=300 * MI, min=512 * MI, max=512 * MI

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from memqos.draw.svg.elements import SVG_NAMESPACE
+from memqos.draw.svg.elements import BOLD_WIDENING, SVG_NAMESPACE, TITLE_FONT, text_width
 from memqos.draw.svg.timeline import TIMELINE_LEFT, TIMELINE_RIGHT, TIMELINE_WIDTH, timeline_svg
 from memqos.draw.svg.timeline_data import Episode, MarkKind, MemoryPoint, Timeline, TimelineMark
 
@@ -49,6 +49,26 @@ def test_usage_and_every_level_are_drawn() -> None:
     found = hints(drawn(BAD_DAY))
     assert {"memory.current", "memory.high", "memory.max"} <= set(found)
     assert "up to memory.low: reclaimed last" in found
+
+
+def test_the_longest_names_are_whole_in_a_title() -> None:
+    pod = ".".join(["n" * 62] * 4) + ".n"
+    title = f"{'s' * 63}/{pod} {'c' * 63}"
+    root = drawn(Timeline(title, "", (point(0, 1), point(60, 2))))
+    lines = by_class(root, "title")
+    shown = "".join([line.text or "" for line in lines])
+    assert shown.replace(" ", "") == title.replace(" ", "")
+    assert all(
+        text_width(line.text or "", TITLE_FONT * BOLD_WIDENING) <= TIMELINE_WIDTH for line in lines
+    )
+    tops = [float(line.get("y", "")) for line in lines]
+    assert all(after - before >= TITLE_FONT for before, after in pairwise(tops))
+
+
+def test_a_title_from_a_file_does_not_fill_a_page() -> None:
+    lines = by_class(drawn(Timeline("x" * 100_000, "", (point(0, 1), point(60, 2)))), "title")
+    assert len(lines) < 10
+    assert (lines[-1].text or "").endswith("…")
 
 
 def test_a_level_that_is_not_set_is_not_drawn() -> None:

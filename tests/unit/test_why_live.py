@@ -104,7 +104,7 @@ class TestWithoutARecord:
         assert "rule max/limit" in done.out
         assert "a memory limit above 512Mi" in done.out
         assert "note: 3 restarts, as the kubelet counts them" in done.out
-        assert f"told by {server.url} (context dev of " in done.out
+        assert f"source: {server.url} (context dev of " in done.out
 
     def test_another_end_is_no_kill(self, server: FakeApiServer) -> None:
         ended = {**KILLED, "reason": "Error", "exitCode": 1, "message": "bad\x1b[31m flag"}

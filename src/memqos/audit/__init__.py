@@ -84,7 +84,12 @@ def audit_objects(
     for index, each in enumerate(objects):
         data = each if isinstance(each, dict) else _with_kind(each)
         try:
-            uids = census.read_object((0, index), DumpedText(msgspec.json.encode(data), 1, 1), "")
+            encoded = msgspec.json.encode(data)
+        except TypeError as error:
+            faults.append(_fault_in(index, f"it cannot be JSON: {error}"))
+            continue
+        try:
+            uids = census.read_object((0, index), DumpedText(encoded, 1, 1), "")
         except InputError as error:
             faults.append(_fault_in(index, error.what, error.field, error.hint))
             continue

@@ -1,6 +1,7 @@
 """`memqos backtest`: what would have happened in the past under other settings."""
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Literal
 
 import click
@@ -99,9 +100,10 @@ def command(
         print_notes(dict.fromkeys(note for each in resolved for note in each.notes))
         print_lines(backtest_text(report, why=why))
     elif output == "html":
+        from memqos import __version__
         from memqos.draw.html.backtest import backtest_page
 
-        print_markup(backtest_page(report))
+        print_markup(backtest_page(report, at=datetime.now(UTC), version=__version__))
     else:
         emit(backtest_data(report), output)
     return 1 if selection.faults else 0

@@ -19,3 +19,6 @@ class Finding(msgspec.Struct, frozen=True):
     """A cgroup, a pod, or a part of the machine."""
     evidence: tuple[str, ...]
     fix: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}  {self.rule}  {self.where}: {self.what}"

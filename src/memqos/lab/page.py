@@ -15,6 +15,8 @@ _WIDTH: Final = 440
 _LABEL: Final = 150
 _VALUE: Final = 66
 _ROW: Final = 24
+_LABEL_FONT: Final = 12
+"""Between that of the page and the larger one of phones: widths are estimates, rather too wide."""
 _TAGS: Final[dict[LabVerdict, str]] = {
     "confirmed": "info",
     "refuted": "error",
@@ -30,6 +32,7 @@ padding:5px 0}
 .experiment h3{color:var(--dim);font-weight:600}
 .raw{margin-top:8px}.raw summary{cursor:pointer;color:var(--dim)}
 .raw td,.raw th{text-align:left}
+@media (max-width:520px){.experiment .plot text{font-size:13px}}
 """
 
 
@@ -137,7 +140,13 @@ def _bar(number: int, title: str, spread: Spread, scale: float, value: str) -> M
     end = _LABEL + max(spread.median, 0) * scale
     parts = [
         el("title", f"{title}: {value}"),
-        el("text", ellipsize(title, 11, _LABEL - 8), x=_LABEL - 6, y=middle + 4, class_="end"),
+        el(
+            "text",
+            ellipsize(title, _LABEL_FONT, _LABEL - 8),
+            x=_LABEL - 6,
+            y=middle + 4,
+            class_="end",
+        ),
         el(
             "rect",
             x=_LABEL,

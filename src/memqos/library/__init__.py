@@ -1,7 +1,7 @@
 """What a Python program calls: load manifests, explain a pod, plan a node, audit a cluster.
 
 Arguments are checked at the door: a wrong one raises InputError, with its name as the field and
-what to write instead. Results are frozen, have amounts in bytes, and print as the command does.
+what to write instead. Results are frozen, have amounts in bytes, and print as a person reads them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from memqos.kube.shape import containers_of, shape_of
 from memqos.kube.validation import FieldError
 from memqos.library.arguments import Amount, Manifest, resolve_arguments, take_pod
 from memqos.library.loading import LoadedPod as LoadedPod
-from memqos.library.loading import Source, check_list
+from memqos.library.loading import Source, check_list, wrong_type
 from memqos.library.loading import load as load
 from memqos.plan.semantics import Planner
 from memqos.plan.setting import FileSettings, Setting
@@ -99,6 +99,7 @@ def explain(
     heading: list[Line] = [
         settings_line(resolved.settings, resolved.enablement),
         str(resolved.enablement),
+        *[f"note: {note}" for note in resolved.notes],
     ]
     overview: list[Line] = (
         ["", *pod_overview(*explained)]
@@ -162,7 +163,8 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
             for file, setting in cgroup.settings.items()
             if file in ("memory.min", "memory.low", "memory.high") and setting.value is not None
         ]
-        return "\n".join([str(self.enablement), *rows, *self.unresolved])
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join([str(self.enablement), *notes, *rows, *self.unresolved])
 
 
 def _value_text(setting: Setting) -> str:
@@ -225,10 +227,7 @@ class AuditSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Sums by node and namespace."""
 
     def __str__(self) -> str:
-        rows = [
-            f"{each.severity}  {each.rule}  {each.where}: {each.what}" for each in self.findings
-        ]
-        return "\n".join([str(self.enablement), *rows, *map(str, self.faults)])
+        return "\n".join(map(str, [self.enablement, *self.findings, *self.faults]))
 
 
 def audit(
@@ -252,18 +251,22 @@ def audit(
     from memqos.findings.catalogue import AUDIT_RULES, unknown_rule
 
     check_list("objects", objects, "a list of objects")
+    check_list("rules", rules, "a list of rule ids and groups")
+    check_list("own_rules", own_rules, "a list of functions")
     for rule in rules:
+        if not isinstance(rule, str):
+            raise wrong_type("rules", rule, "the id of a rule")
         if problem := unknown_rule(rule, [each.id for each in AUDIT_RULES]):
             raise InputError(problem, field="rules")
     resolved = resolve_arguments(
         release=release, gates=gates, policy=policy, factor=factor, kubelet=kubelet
     )
     result = audit_objects(
-        [each.pod if isinstance(each, LoadedPod) else _plain(each) for each in objects],
+        [_plain(each, index) for index, each in enumerate(objects)],
         resolved.settings,
         kubelet=resolved.config if kubelet is not None else None,
         rules=select_rules(tuple(rules), ()),
-        own_rules=tuple(own_rules),
+        own_rules=[_checked_rule(rule) for rule in own_rules],
     )
     return AuditSummary(
         enablement=resolved.enablement,
@@ -273,8 +276,30 @@ def audit(
     )
 
 
-def _plain(each: Any) -> Any:
-    return dict(each) if isinstance(each, Mapping) else each
+def _plain(each: Any, index: int) -> Any:
+    if isinstance(each, LoadedPod):
+        return each.pod
+    if isinstance(each, Mapping):
+        return dict(each)
+    if not isinstance(each, msgspec.Struct):
+        raise wrong_type(f"objects[{index}]", each, "an object of Kubernetes")
+    return each
+
+
+def _checked_rule(rule: "ClusterRule") -> "ClusterRule":
+    if not callable(rule):
+        raise wrong_type("own_rules", rule, "a function that takes an Audit")
+
+    def findings_of(audit: "Audit") -> list[Finding]:
+        given = rule(audit)
+        check_list("own_rules", given, "a list of Findings, as a rule gives them")
+        found = list(given)
+        for each in found:
+            if not isinstance(each, Finding):
+                raise wrong_type("own_rules", each, "a Finding, as a rule gives them")
+        return found
+
+    return findings_of
 
 
 def _no_such(what: str, name: str, known: Iterable[str]) -> InputError:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeGuard
 
 import msgspec
 
@@ -57,7 +58,7 @@ def documents_in(source: Source) -> Iterator[Document]:
     """Every document of a source."""
     if not isinstance(source, str | os.PathLike):
         raise wrong_type("source", source, "a path, or the text of a manifest")
-    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
+    if is_text(source):
         loaded: Iterable[tuple[str, bytes | InputError]] = [("<text>", source.encode())]
     else:
         loaded = load_files([os.fspath(source)])
@@ -68,6 +69,11 @@ def documents_in(source: Source) -> Iterator[Document]:
             if isinstance(document, InputError):
                 raise document
             yield document
+
+
+def is_text(source: Source) -> TypeGuard[str]:
+    """Whether it is a manifest, not the path of one."""
+    return isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{"))
 
 
 def _loaded(template: Template) -> LoadedPod:
@@ -94,6 +100,8 @@ def one_document(source: Source, kind: str) -> Document:
 def check_list(field: str, given: object, expected: str) -> None:
     """Refuse one object where a list of them is due, and what is no list at all."""
     if isinstance(given, str | Mapping | Pod | LoadedPod) or not isinstance(given, Iterable):
+        if isinstance(given, Mapping) and "items" in given:
+            raise InputError("this is a List of Kubernetes", field=field, hint='give its "items"')
         raise wrong_type(field, given, expected)
 
 
@@ -102,4 +110,6 @@ def wrong_type(field: str, given: object, expected: str) -> InputError:
     name = type(given).__name__
     article = "an" if name[0].lower() in "aeiou" else "a"
     shown = quote_excerpt(given) if isinstance(given, str) else f"{article} {name}"
+    if given is None:
+        shown = "None"
     return InputError(f"{shown} is not {expected}", field=field)

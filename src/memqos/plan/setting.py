@@ -24,6 +24,10 @@ class Reason(msgspec.Struct, frozen=True, rename={"text": "says"}):
     differs: str | None = None
     """Where a document and released code differ: what each of them says."""
 
+    def __str__(self) -> str:
+        lines = [f"{self.rule}: {self.text} ({self.source})", *self.steps]
+        return "\n  ".join(lines if self.differs is None else [*lines, self.differs])
+
 
 class Rule(msgspec.Struct, frozen=True):
     """A rule that decides a value. `steps` derives the value from the rule's inputs, in words."""
@@ -50,6 +54,10 @@ class Setting(msgspec.Struct, frozen=True, gc=False):
         """The reason, put into words only now."""
         rule = self.rule
         return Reason(rule.id, rule.text, rule.steps(*self.inputs), rule.source, rule.differs)
+
+    def __str__(self) -> str:
+        value = "not written" if self.value is None else self.value
+        return f"{value} ({self.rule.id}: {self.rule.text})"
 
 
 FileSettings = dict[str, Setting]

@@ -68,6 +68,14 @@ class Cgroup(msgspec.Struct, frozen=True):
     uid: str | None = None
     """The pod's, as the cgroup's name has it."""
 
+    def __str__(self) -> str:
+        written = [
+            f"{file} {setting.value}"
+            for file, setting in self.settings.items()
+            if setting.value is not None
+        ]
+        return "\n  ".join([self.path, *written])
+
 
 class Unresolved(msgspec.Struct, frozen=True):
     """A pod or container whose cgroup cannot be named."""

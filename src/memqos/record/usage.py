@@ -71,7 +71,7 @@ def gauge_evidence(usage: MemoryUsage, limit: int | None) -> Iterator[str]:
     shown = usage.working_set
     if shown is not None and usage.usage is not None and shown < (1 - _NOTICED) * limit:
         yield (
-            f"kubectl top (the working set) showed at most {format_bytes(shown)}: it does not "
+            f"the working set, which kubectl top shows, was {format_bytes(shown)}: it does not "
             f"count {format_bytes(usage.usage - shown)} of inactive page cache"
         )
     if usage.rss < (1 - _NOTICED) * limit:
@@ -81,6 +81,7 @@ def gauge_evidence(usage: MemoryUsage, limit: int | None) -> Iterator[str]:
                 (max(0, (usage.cache or 0) - (usage.tmpfs or 0)), "page cache"),
                 (usage.tmpfs or 0, "tmpfs"),
                 (usage.kernel or 0, "kernel memory"),
+                (_rest(usage), "other memory, such as network buffers"),
             )
             if amount >= _NOTICED / 5 * limit
         ]
@@ -89,6 +90,14 @@ def gauge_evidence(usage: MemoryUsage, limit: int | None) -> Iterator[str]:
                 f"RSS was {format_bytes(usage.rss)}: it does not count {', '.join(parts)}, all of "
                 "which counts towards the limit"
             )
+
+
+def _rest(usage: MemoryUsage) -> int:
+    """What of the usage has no name of its own: memory.stat counts `sock` outside `kernel`."""
+    known = (usage.rss, usage.cache, usage.kernel)
+    if usage.usage is None or None in known:
+        return 0
+    return max(0, usage.usage - sum(each or 0 for each in known))
 
 
 def usage_moments(

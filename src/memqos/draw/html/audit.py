@@ -26,6 +26,7 @@ from memqos.draw.html.charts import (
     card,
     histogram,
     legend_entry,
+    made_stamp,
     meter,
     ring,
     scrolling_table,
@@ -70,7 +71,7 @@ def audit_main(report: AuditReport, *sections: Markup, at: datetime, version: st
 
     It was made `at` a time by a version. More sections come before the findings.
     """
-    stamp = f"Made {at:%Y-%m-%d %H:%M} UTC by memqos {version}."
+    stamp = made_stamp(at, version)
     return el(
         "main",
         _header(report, stamp),

@@ -1,9 +1,10 @@
 """A replay of the past as a page."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Final
 
-from memqos.draw.html.charts import bar_row, card, scrolling_table, table_row
+from memqos.draw.html.charts import bar_row, card, made_stamp, scrolling_table, table_row
 from memqos.draw.html.style import PAGE_STYLE
 from memqos.draw.svg.elements import Markup, el
 from memqos.draw.text.backtest import (
@@ -20,11 +21,12 @@ _SHOWN: Final = 200
 _BARS: Final = 12
 
 
-def backtest_page(report: BacktestReport) -> str:
-    """The whole page, without scripts or anything to load."""
+def backtest_page(report: BacktestReport, *, at: datetime, version: str) -> str:
+    """The whole page, without scripts or anything to load; made `at` a time by a version."""
     body: list[Markup] = [
         el("h1", "Memory backtest"),
-        el("p", " · ".join(report.settings), class_="terms"),
+        el("p", made_stamp(at, version), class_="note stamp"),
+        el("p", ", compared with ".join(report.settings), class_="terms"),
         *(el("p", line, class_="note") for line in dict.fromkeys(map(str, report.enablement))),
     ]
     if len(report.settings) == 2:

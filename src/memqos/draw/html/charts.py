@@ -5,6 +5,7 @@ Their colours are those of the page they stand in, by class.
 
 import math
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from memqos.draw.svg.elements import BOLD_WIDENING, Markup, coordinate, el, text_width
@@ -208,6 +209,11 @@ def legend_entry(look: str, name: str, amount: str, share: str) -> Markup:
         el("b", amount),
         el("span", share, class_="dim"),
     )
+
+
+def made_stamp(at: datetime, version: str) -> str:
+    """When a page was made, and by what."""
+    return f"Made {at:%Y-%m-%d %H:%M} UTC by memqos {version}."
 
 
 def scrolling_table(rows: Iterable[Markup]) -> Markup:

@@ -77,7 +77,7 @@ code{font:13px/1.4 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap
 .terms{font-weight:600}
 .card{background:var(--card);border:1px solid var(--edge);border-radius:10px;padding:16px;
 min-width:0}
-.numbers+.card,.finding+.card{margin-top:14px}
+.numbers+.card,.finding+.card,main>.card+.card{margin-top:14px}
 .card>h2{margin:0 0 10px;font-size:16px}
 .grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr));gap:14px;
 margin-top:14px}
@@ -156,7 +156,8 @@ footer{margin-top:36px;color:var(--dim);font-size:13px}
 @media (max-width:520px){main{padding:16px 12px 32px}.finding{padding:2px 12px}
 .finding>summary{gap:4px 8px;flex-wrap:wrap}.what{order:3;flex-basis:100%}
 .count{margin-left:auto}.numbers{grid-template-columns:repeat(3,1fr)}.number{padding:10px}
-.number b{font-size:20px}}
+.number b{font-size:20px}table{font-size:12.5px}th,td{padding-right:8px}
+th:first-child,td:first-child{min-width:84px}}
 @media print{.card,.finding,.number{break-inside:avoid}}
 """
 )

@@ -60,14 +60,16 @@ def ellipsize(text: str, font_size: float, width: float) -> str:
     text = printable(text)
     if text_width(text, font_size) <= width:
         return text
-    left = width - text_width("…", font_size)
-    kept = 0
-    for c in text:
-        left -= font_size * _em(c)
-        if left < 0:
-            break
-        kept += 1
-    return text[:kept].rstrip() + "…"
+    return text[: _fitting(text, font_size, width - text_width("…", font_size))].rstrip() + "…"
+
+
+def _fitting(text: str, font_size: float, width: float) -> int:
+    """How many of the first characters fit."""
+    for place, c in enumerate(text):
+        width -= font_size * _em(c)
+        if width < 0:
+            return place
+    return len(text)
 
 
 def _attribute(value: str | float) -> str:
@@ -80,6 +82,31 @@ def _em(c: str) -> float:
     if c in _BROAD:
         return 0.98
     return 0.65 if c < "\u1100" else 1.3
+
+
+_TITLE_LINES: Final = 8
+"""Enough for the names of a pod, a namespace and a container, which have 253 and 63 characters."""
+
+
+def svg_title(x: float, y: float, title: str, width: float) -> tuple[list[Markup], float]:
+    """A title on as many lines as the longest names of Kubernetes take, and the last baseline.
+
+    It ends in the namespace, the container or the class: its end is not cut off.
+    """
+    size, left, lines = TITLE_FONT * BOLD_WIDENING, printable(title), list[Markup]()
+    while True:
+        if len(lines) == _TITLE_LINES - 1:
+            left = ellipsize(left, size, width)
+        fits = _fitting(left, size, width)
+        if fits < len(left):
+            # Names are broken after their punctuation, if that is not too far from the margin.
+            breaks = [place for place in range(fits // 2, fits) if left[place] in " -./"]
+            fits = breaks[-1] + 1 if breaks else max(fits, 1)
+        lines.append(svg_text(x, y, "ink title", left[:fits].rstrip()))
+        left = left[fits:]
+        if not left:
+            return lines, y
+        y += TITLE_FONT + 4
 
 
 def svg_text(x: float, y: float, look: str, text: str, hint: str = "") -> Markup:

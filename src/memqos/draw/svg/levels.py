@@ -30,6 +30,7 @@ from memqos.draw.svg.elements import (
     svg_document,
     svg_line,
     svg_text,
+    svg_title,
     text_width,
     zone_label,
     zone_path,
@@ -103,10 +104,7 @@ def levels_svg(charts: Sequence[LevelsChart]) -> str:
 
 def _chart(chart: LevelsChart, top: float, *, key: bool) -> tuple[Markup, float]:
     width = LEVELS_WIDTH - 2 * LEVELS_MARGIN
-    y = top + TITLE_FONT
-    parts = [
-        _text_within(LEVELS_MARGIN, y, "ink title", chart.title, TITLE_FONT * BOLD_WIDENING, width)
-    ]
+    parts, y = svg_title(LEVELS_MARGIN, top + TITLE_FONT, chart.title, width)
     if chart.subtitle:
         y += _LINE + 4
         parts.append(_text_within(LEVELS_MARGIN, y, "dim", chart.subtitle, SMALL_FONT, width))

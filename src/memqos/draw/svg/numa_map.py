@@ -7,7 +7,6 @@ import msgspec
 
 from memqos.draw.svg.axis import AXIS_LEFT, AXIS_RIGHT, Axis, axis_to
 from memqos.draw.svg.elements import (
-    BOLD_WIDENING,
     SMALL_FONT,
     TITLE_FONT,
     Markup,
@@ -17,6 +16,7 @@ from memqos.draw.svg.elements import (
     svg_document,
     svg_line,
     svg_text,
+    svg_title,
     text_width,
     zone_label,
     zone_path,
@@ -166,15 +166,7 @@ def numa_map_svg(
     holders = memory_holders(state, names)
     bars = node_bars(machine, state, holders)
     axis = axis_to(max([node.memory for node in machine.nodes]))
-    y: float = _MARGIN + TITLE_FONT
-    parts = [
-        svg_text(
-            _MARGIN,
-            y,
-            "ink title",
-            ellipsize(title, TITLE_FONT * BOLD_WIDENING, _WIDTH - 2 * _MARGIN),
-        )
-    ]
+    parts, y = svg_title(_MARGIN, _MARGIN + TITLE_FONT, title, _WIDTH - 2 * _MARGIN)
     key, y = _legend(y + _LINE, bars)
     parts.append(key)
     top = y + _LINE

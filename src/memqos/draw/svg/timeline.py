@@ -6,7 +6,6 @@ from typing import Final
 
 from memqos.draw.svg.axis import axis_to
 from memqos.draw.svg.elements import (
-    BOLD_WIDENING,
     ROOT_CLASS,
     SMALL_FONT,
     TITLE_FONT,
@@ -20,6 +19,7 @@ from memqos.draw.svg.elements import (
     svg_document,
     svg_line,
     svg_text,
+    svg_title,
     text_width,
     zone_path,
 )
@@ -107,9 +107,7 @@ def _timeline(
 ) -> tuple[Markup, float]:
     """A timeline, and the key of all that are `explained` with it."""
     width = TIMELINE_WIDTH - 2 * TIMELINE_MARGIN
-    y = top + TITLE_FONT
-    title = ellipsize(timeline.title, TITLE_FONT * BOLD_WIDENING, width)
-    parts = [svg_text(TIMELINE_MARGIN, y, "ink title", title)]
+    parts, y = svg_title(TIMELINE_MARGIN, top + TITLE_FONT, timeline.title, width)
     if timeline.subtitle:
         y += _LINE + 4
         parts.append(

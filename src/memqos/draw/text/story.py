@@ -41,7 +41,7 @@ def story_text(story: Story) -> Iterator[Line]:
     elif not story.cluster:
         yield f"nothing was recorded{f', read{when}' if when else ''}"
     if story.cluster:
-        yield f"told by {story.cluster}" + ("" if story.records or not when else f",{when}")
+        yield f"source: {story.cluster}" + ("" if story.records or not when else f",{when}")
         yield Paragraph(f"evidence: {', '.join(story.sources) or 'none'}", "", "  ")
     yield story_summary(story)
     for note in story.notes:
