@@ -104,7 +104,7 @@ class TestAGuess:
     @pytest.mark.parametrize("command", ["plan", "apply", "doctor"])
     def test_is_no_default_of_what_is_written(self, node: Node, command: str) -> None:
         message = " ".join(node.memqos(command, "--help").out.split())
-        assert "plan assumes a release such as 1.36, and nothing is written" in message
+        assert "plan assumes 1.36, and apply writes nothing" in message
 
     def test_by_the_program_on_path_is_one(self, node: Node) -> None:
         put_kubelet_program(node.folder / "path" / "kubelet", "v1.38.0")
