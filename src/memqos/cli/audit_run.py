@@ -20,7 +20,7 @@ from memqos.cli.settings import SettingsArguments, parse_compare
 from memqos.draw.text.audit import settings_title
 from memqos.errors import InputError, MemqosError
 from memqos.host.census_reader import CensusReader
-from memqos.host.dumps import DumpSource, dump_of
+from memqos.host.dumps import DumpSource, dumps_in
 from memqos.release import Release
 from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Settings
@@ -135,7 +135,7 @@ def _read_dumps(
 ) -> CensusReader:
     """A census of all dumps, and of the cluster where it is one of them."""
     sources: list[DumpSource] = []
-    dumps = [dump_of(file) for file in files if file != CLUSTER]
+    dumps = [dump for file in files if file != CLUSTER for dump in dumps_in(file)]
     bar = ProgressBar(sum(dump.size for dump in dumps))
     for file in files:
         if file == CLUSTER:
