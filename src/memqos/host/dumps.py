@@ -15,7 +15,6 @@ from typing import BinaryIO, Final, NamedTuple, Protocol
 import msgspec
 
 from memqos.errors import InputError
-from memqos.host.manifest_files import manifest_paths, no_manifest_error
 from memqos.manifests.dumps.text import DumpLayout, Size, cut_before, dump_layout, is_json
 from memqos.units import format_bytes
 
@@ -89,7 +88,7 @@ class Dump(NamedTuple):
                 else:
                     yield from stream_blocks(self.name, file)
         except IsADirectoryError:
-            yield no_manifest_error(self.name)
+            yield InputError("no manifest in this folder", file=self.name)
         except (OSError, EOFError, zlib.error) as error:
             strerror = getattr(error, "strerror", None)
             what = strerror.lower() if strerror else f"cannot be decompressed: {error}"
@@ -105,17 +104,6 @@ def dump_of(path: str) -> Dump:
     except OSError:
         return Dump(path, 0)
     return Dump(path, status.st_size if stat.S_ISREG(status.st_mode) else 0)
-
-
-def dumps_in(path: str) -> list[Dump]:
-    """A file by its path, or the manifests in a folder; `-` is standard input."""
-    if not os.path.isdir(path):
-        return [dump_of(path)]
-    found = [
-        dump_of(each.filename if isinstance(each, OSError) else each)
-        for each in manifest_paths(path)
-    ]
-    return found or [Dump(path, 0)]
 
 
 class BlockReader:

@@ -73,16 +73,9 @@ def _folder(folder: str) -> Iterator[LoadedFile]:
         else:
             yield _file(found)
     if is_empty:
-        yield _printable_name(folder), no_manifest_error(folder)
-
-
-def no_manifest_error(folder: str) -> InputError:
-    """The error about a folder without manifests."""
-    return InputError(
-        "no manifest in this folder",
-        file=_printable_name(folder),
-        hint=f"files must end in {', '.join(_SUFFIXES)}",
-    )
+        what = "no manifest in this folder"
+        hint = f"files must end in {', '.join(_SUFFIXES)}"
+        yield _printable_name(folder), InputError(what, file=_printable_name(folder), hint=hint)
 
 
 def _is_manifest(path: str) -> bool:
