@@ -3,9 +3,10 @@
 from typing import Any, Final
 from xml.etree import ElementTree
 
+import pytest
 from jsonschema import Draft7Validator
 
-from memqos.draw.text.check_report import CheckResult, input_result, junit, sarif
+from memqos.draw.text.check_report import CheckLevel, CheckResult, input_result, junit, sarif
 from memqos.errors import InputError
 
 SARIF_PART: Final[dict[str, Any]] = {
@@ -141,4 +142,15 @@ def test_a_hostile_name_cannot_break_the_xml() -> None:
     hostile = CheckResult(rule="x", level="error", message='"]]><a>\x00\x1b[2J\ud800', file="\x07")
     root = ElementTree.fromstring(junit([hostile], [], "s").encode(errors="surrogatepass"))
     (case,) = root.iter("testcase")
-    assert case.get("name") == "\N{REPLACEMENT CHARACTER}"
+    assert case.get("name") == r"\u0007"
+
+
+@pytest.mark.parametrize("level", ["error", "warning"])
+def test_no_name_begins_a_line_of_its_own(level: CheckLevel) -> None:
+    message = "shop/web\nERROR: forged\u2028ERROR: too\tok"
+    text = junit([CheckResult(rule="x", level=level, message=message, subject="a\nb")], [], "s")
+    (case,) = ElementTree.fromstring(text).iter("testcase")
+    (details,) = case
+    assert "\n" not in (details.text or "")
+    assert r"shop/web\nERROR: forged\u2028ERROR: too\tok" in (details.text or "")
+    assert case.get("name") == r"a\nb"

@@ -30,6 +30,20 @@ def test_a_folder_of_f_is_read_without_those_below_unless_r_is_given(folder: Pat
     assert explained(str(folder)) == ["pod/top", "pod/low"]
 
 
+def test_an_audit_reads_folders_as_well(folder: Path) -> None:
+    def audited(*arguments: str) -> list[str]:
+        done = memqos("audit", *arguments, "-o", "json")
+        assert done.code == 0, done.err
+        return [each["name"] for each in done.data["pods"]]
+
+    assert audited("-f", str(folder)) == ["top"]
+    assert audited("-R", "-f", str(folder)) == audited(str(folder)) == ["low", "top"]
+    (folder / "empty").mkdir()
+    nothing = memqos("audit", str(folder / "empty"))
+    assert nothing.code == 1
+    assert "empty: no manifest in this folder" in nothing.err
+
+
 def test_f_may_be_repeated_is_standard_input_and_comes_after_arguments(folder: Path) -> None:
     top, low = str(folder / "top.yaml"), str(folder / "below" / "low.yaml")
     assert explained("-f", top, "-f", low) == ["pod/top", "pod/low"]

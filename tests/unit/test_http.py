@@ -263,6 +263,23 @@ def test_a_client_that_never_asks_is_let_go(monkeypatch: pytest.MonkeyPatch) -> 
     serving(test)
 
 
+def test_a_connection_is_kept_between_requests_for_longer_than_one_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert http.IDLE_SECONDS > 60  # Prometheus scrapes once a minute
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(http, "IDLE_SECONDS", 0.1)
+
+    async def test(listener: Listener) -> None:
+        reader, writer = await connected(listener)
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        await reader.read()  # ends once the idle time is over, and not with that of a request
+        writer.close()
+
+    serving(test)
+
+
 def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "ANSWER_SECONDS", 0.2)
 

@@ -340,6 +340,39 @@ def test_names_are_never_markup(tmp_path: Path) -> None:
         assert "\x1b" not in out
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["size @pods", "backtest @pods", "audit @pods", "audit @pods -o html", "size @pods -o svg"],
+)
+def test_a_pod_with_a_quantity_that_cannot_be_read_spoils_no_other(
+    tmp_path: Path, command: str
+) -> None:
+    def pod(name: str, limit: str) -> dict[str, Any]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {
+                "containers": [
+                    {"name": "app", "image": "x", "resources": {"limits": {"memory": limit}}}
+                ]
+            },
+            "status": {"phase": "Running"},
+        }
+
+    (tmp_path / "usage.csv").write_text(
+        HEADER + "".join(rows(f"shop/{name}/app", [50.0 * MIB] * 900) for name in ("odd", "good"))
+    )
+    items = [pod("odd", "1e1001"), pod("good", "128Mi")]
+    (tmp_path / "pods").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    words = [word.replace("@", f"{tmp_path}/") for word in command.split()]
+    done = memqos(*words, "--history", f"{tmp_path}/usage.csv")
+    assert done.code == 1
+    assert "good" in done.out
+    (line,) = [line for line in done.err.splitlines() if "is not a quantity" in line]
+    assert line.startswith(f"{tmp_path}/pods:1:")
+
+
 def test_an_audit_with_history_says_what_is_requested_beyond_need(tmp_path: Path) -> None:
     file = tmp_path / "usage.csv"
     names = ("shop/db-0/postgres", "shop/db-1/postgres")

@@ -5,7 +5,9 @@ import json
 import sys
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree
 
+import msgspec
 import pytest
 import yaml
 from tests.commands import ROOT, Done, memqos, memqos_at_terminal
@@ -18,6 +20,21 @@ from memqos.draw.text.render import render
 from memqos.draw.text.terminal import message_lines, visible, visible_lines
 from memqos.errors import InputError
 from memqos.host.machine import SYSTEM, read_machine
+from memqos.host.record_files import RecordWriter
+from memqos.lab.events import LabMachine
+from memqos.lab.page import lab_page
+from memqos.lab.report import HypothesisReport, LabReport, ScenarioReport, VariantReport
+from memqos.lab.scenario import LabMeasure
+from memqos.lab.text import report_lines
+from memqos.record.format import (
+    EvictionRecord,
+    GapRecord,
+    KillRecord,
+    LevelRecord,
+    LifeRecord,
+    Subject,
+    WriteRecord,
+)
 
 HOSTILE: Final = (
     "\x1b[2K\x1b[1A\x9b2J\u202e\u2066\x07\x08\r\nFORGED\tline\x7f\x85\u2028\u200b\U000e0041"
@@ -77,6 +94,80 @@ RANGE: Final = {
 }
 
 
+HISTORY: Final = {
+    "status": "success",
+    "data": {
+        "resultType": "matrix",
+        "result": [
+            {
+                "metric": {"namespace": NAME, "pod": NAME, "container": NAME},
+                "values": [
+                    [1_700_000_000 + number * 300, str(200_000_000 + number % 7 * 1_000_000)]
+                    for number in range(900)
+                ],
+            }
+        ],
+    },
+}
+"""As Prometheus answers."""
+RECORDS: Final = (
+    LevelRecord(1000, current=1 << 27, max=1 << 28),
+    WriteRecord(2000, "memory.high", "max", "134217728", NAME, NAME, NAME),
+    KillRecord(3000, comm=NAME, pid=1, constraint="memcg", oom_cgroup=f"/{NAME}"),
+    EvictionRecord(4000, NAME, NAME),
+    GapRecord(5000, 4500, NAME, 1),
+    LifeRecord(6000, "vanished", NAME),
+)
+
+
+def write_records(folder: str) -> None:
+    recorder = RecordWriter(folder)
+    recorder.add(Subject(0, NAME, NAME, "uid", NAME), *RECORDS)
+    recorder.flush()
+
+
+def lab_report(figure: str) -> LabReport:
+    """As a file of it could say; `figure` tells two of them apart."""
+    machine = LabMachine(
+        kernel=NAME,
+        system=NAME,
+        memory=1,
+        swap=0,
+        numa_nodes=1,
+        processors=1,
+        python=NAME,
+        recursive_protection=True,
+    )
+    variant = VariantReport(
+        title=NAME, summary={NAME: NAME + figure}, runs=(), seconds=(), planned=()
+    )
+    scenario = ScenarioReport(
+        name=NAME,
+        title=NAME,
+        about=NAME,
+        source=NAME,
+        machine=machine,
+        measures={NAME: LabMeasure(NAME, "count")},
+        variants={NAME: variant},
+        hypotheses=(HypothesisReport(NAME, "refuted" if figure == "one" else "mixed", NAME),),
+    )
+    return LabReport(
+        made=NAME, command=NAME, memqos=NAME, place="here", seconds=1, scenarios=(scenario,)
+    )
+
+
+def live_snapshot() -> dict[str, Any]:
+    """Of a node whose containers use memory."""
+    snapshot: dict[str, Any] = json.loads((SNAPSHOT.parent / "k138-none.json").read_text())
+    for each in snapshot["pods"]["items"]:
+        for field in ("name", "namespace"):
+            each["metadata"][field] += HOSTILE
+        containers = (*each["spec"]["containers"], *each["status"].get("containerStatuses", ()))
+        for container in containers:
+            container["name"] += HOSTILE
+    return snapshot | {"notes": [NAME], "kernel": NAME, "runtime": NAME}
+
+
 def in_list(*items: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "List", "items": list(items)}
 
@@ -119,8 +210,13 @@ def files(tmp_path: Path) -> Path:
         "snapshot.json": snapshot,
         "plan.json": plan,
         "elsewhere.json": plan | {"root": NAME},
+        "live.json": live_snapshot(),
+        "history.json": HISTORY,
         "kind.json": {"apiVersion": NAME, "kind": NAME},
     }
+    write_records(str(tmp_path / "records"))
+    for name, command in (("report.json", "one"), ("other-report.json", "two")):
+        (tmp_path / name).write_bytes(msgspec.json.encode(lab_report(command)))
     for name, content in contents.items():
         (tmp_path / name).write_text(json.dumps(content))
     return tmp_path
@@ -149,6 +245,11 @@ SHOWN: Final = (
     "doctor --snapshot @snapshot.json",
     "rank eviction --snapshot @snapshot.json",
     "rank oom --snapshot @snapshot.json",
+    "size --history @history.json",
+    "backtest --history @history.json --limit 1Gi --request 512Mi",
+    "top --once --snapshot @live.json",
+    "status --seconds 0.1 --snapshot @live.json",
+    "audit @dump.json --history @history.json",
     APPLY,
 )
 SHOWN_TO_PEOPLE: Final = (
@@ -161,6 +262,10 @@ SHOWN_TO_PEOPLE: Final = (
     "rank eviction --snapshot @snapshot.json --why",
     "rank oom --snapshot @snapshot.json --why",
     "numa show --snapshot @snapshot.json",
+    "size --history @history.json --why",
+    "top --once --play @records",
+    "why --records @records",
+    "lab compare @report.json @other-report.json",
 )
 
 
@@ -171,11 +276,44 @@ def test_a_table_moves_no_cursor_and_has_no_row_of_somebody_else(files: Path, co
     check_visible(done)
 
 
-@pytest.mark.parametrize("command", ["explain @dump.json -o svg", "audit @dump.json -o html"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "explain @dump.json -o svg",
+        "explain @dump.json -o junit",
+        "audit @dump.json -o html",
+        "audit @dump.json -o junit",
+        "audit @dump.json --history @history.json -o html",
+        "admit @pod.json --namespace-state @state.json -o junit",
+        "size --history @history.json -o svg",
+        "backtest --history @history.json --limit 1Gi --request 512Mi -o html",
+        "numa show --snapshot @live.json -o svg",
+    ],
+)
 def test_a_picture_or_a_page_does_neither(files: Path, command: str) -> None:
     done = run(files, command)
     assert done.out.startswith("<")
     check_visible(done)
+    if not done.out.lower().startswith("<!doctype"):
+        ElementTree.fromstring(done.out)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["explain @dump.json", "audit @dump.json", "admit @pod.json --namespace-state @state.json"],
+)
+def test_sarif_is_as_visible(files: Path, command: str) -> None:
+    done = run(files, f"{command} -o sarif")
+    check_visible(done, data=True)
+    assert json.loads(done.out)["runs"][0]["results"]
+
+
+@pytest.mark.parametrize("form", ["text", "json", "svg"])
+def test_a_story_is_as_visible(files: Path, form: str) -> None:
+    command = ("why", NAME, NAME, "-n", NAME, "--records", f"{files}/records", "-o", form)
+    done = memqos(*command)
+    assert done.code == 0, done.err
+    check_visible(done, data=form == "json")
 
 
 @pytest.mark.parametrize("command", SHOWN)
@@ -350,6 +488,12 @@ def test_no_way_into_a_stream_goes_past_what_makes_it_visible() -> None:
     assert raw.buffer.getvalue().decode() == visible_lines(f"{NAME}\n") + "plain\n"
     for name in ("buffer", "detach"):
         assert not hasattr(stream, name)
+
+
+def test_the_report_of_the_lab_is_as_visible() -> None:
+    text = "\n".join(render(report_lines(lab_report("one"))))
+    check_visible(Done(0, text, ""))
+    assert visible_lines(lab_page(lab_report("one"))) == lab_page(lab_report("one"))
 
 
 def test_columns_stay_in_line_whatever_a_cell_holds() -> None:

@@ -11,7 +11,7 @@ from memqos.cluster.fit_demand import NodeInfo, node_info, occupies_node
 from memqos.errors import InputError
 from memqos.kube.node import Node
 from memqos.kube.pod import Pod
-from memqos.kube.shape import amounts_of
+from memqos.kube.shape import amounts_of, shape_of
 from memqos.manifests.objects import Item
 from memqos.release import Release
 from memqos.size.recommendation import SizeOptions
@@ -41,7 +41,7 @@ def audit_history(
 ) -> ClusterSavings:
     """What the pods of dumps, or of the cluster, request beyond their need."""
     table = read_table(history_sources(options, None), options.until, lambda _name: True)
-    reader = ManifestReader(live)
+    reader = ManifestReader(live, results=[])  # The audit has reported what cannot be read.
     paths = [
         path
         for file in files
@@ -52,17 +52,20 @@ def audit_history(
     nodes: list[NodeInfo] = []
     for item in reader.objects(paths, _KINDS):
         try:
-            _count(item, pods, staying, nodes)
+            _count(item, pods, staying, nodes, release)
         except InputError as error:
             reader.refuse(item.with_position(error))
     return cluster_savings(pods, nodes, table, SizeOptions(), release, staying)
 
 
-def _count(item: Item, pods: list[Pod], staying: list[Pod], nodes: list[NodeInfo]) -> None:
+def _count(
+    item: Item, pods: list[Pod], staying: list[Pod], nodes: list[NodeInfo], release: Release
+) -> None:
     if item.kind == "Pod":
         pod = item.decode(Pod)
         if not occupies_node(pod):
             return
+        shape_of(pod, release)  # before it counts, so that a wrong quantity ends no report
         pods.append(pod)
         if any(
             each.kind in _STAYING for each in item.decode(_Owned).metadata.owner_references or ()

@@ -20,7 +20,8 @@ from memqos.cli.settings import SettingsArguments, parse_compare
 from memqos.draw.text.audit import settings_title
 from memqos.errors import InputError, MemqosError
 from memqos.host.census_reader import CensusReader
-from memqos.host.dumps import DumpSource, dump_of
+from memqos.host.dumps import Dump, DumpSource, dump_of
+from memqos.host.manifest_files import manifest_paths
 from memqos.release import Release
 from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Settings
@@ -135,7 +136,7 @@ def _read_dumps(
 ) -> CensusReader:
     """A census of all dumps, and of the cluster where it is one of them."""
     sources: list[DumpSource] = []
-    dumps = [dump_of(file) for file in files if file != CLUSTER]
+    dumps = [dump for file in files if file != CLUSTER for dump in _dumps_in(file)]
     bar = ProgressBar(sum(dump.size for dump in dumps))
     for file in files:
         if file == CLUSTER:
@@ -152,6 +153,17 @@ def _read_dumps(
     finally:
         bar.end()
     return census
+
+
+def _dumps_in(path: str) -> list[Dump]:
+    """A file by its path, or the manifests in a folder; `-` is standard input."""
+    if not os.path.isdir(path):
+        return [dump_of(path)]
+    found = [
+        dump_of(each.filename if isinstance(each, OSError) else each)
+        for each in manifest_paths(path)
+    ]
+    return found or [Dump(path, 0)]
 
 
 def _source_name(file: str, live: LiveCluster) -> str:

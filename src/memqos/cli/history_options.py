@@ -13,9 +13,12 @@ import msgspec
 from memqos.cli.cluster_access import LiveCluster
 from memqos.cli.help_sections import help_section
 from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.options import DEFAULT_RELEASE
 from memqos.cli.streams import show_status
 from memqos.errors import InputError
 from memqos.host.record_files import RECORDS_FOLDER
+from memqos.kube.shape import shape_of
+from memqos.release import Release
 from memqos.size.consequences import workload_of
 from memqos.size.history import HistorySource, HistoryTable, SampleBatch, SeriesName
 from memqos.size.workloads import WorkloadManifest
@@ -201,6 +204,12 @@ def select_series(
     reader = ManifestReader(live)
     manifests = []
     for template, pod in reader.pods(files):
+        try:
+            # Of any release: a quantity that cannot be read must not end the report of others.
+            shape_of(pod, Release.of(DEFAULT_RELEASE))
+        except InputError as error:
+            reader.refuse(template.with_position(error))
+            continue
         kind, _, name = template.label.partition("/")
         manifests.append(WorkloadManifest(kind, name, template.namespace or namespace, pod))
     if arguments and not manifests and not others:

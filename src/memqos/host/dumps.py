@@ -87,6 +87,8 @@ class Dump(NamedTuple):
                     yield from _map_blocks(self.name, file, self.size)
                 else:
                     yield from stream_blocks(self.name, file)
+        except IsADirectoryError:
+            yield InputError("no manifest in this folder", file=self.name)
         except (OSError, EOFError, zlib.error) as error:
             strerror = getattr(error, "strerror", None)
             what = strerror.lower() if strerror else f"cannot be decompressed: {error}"

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from memqos.draw.text.terminal import visible
 from memqos.errors import InputError
 from memqos.findings.finding import Severity
 
@@ -138,29 +139,24 @@ def _case(name: str, found: list[CheckResult], suite: str) -> list[str]:
     failed = [each for each in found if _fails(each)]
     if failed:
         message = _attribute(failed[0].message)
-        details = "\n".join(f"{each.place}: {each.message} [{each.rule}]" for each in failed)
-        lines.append(f"<failure message={message}>{escape(_xml_text(details))}</failure>")
+        details = _lines(f"{each.place}: {each.message} [{each.rule}]" for each in failed)
+        lines.append(f"<failure message={message}>{details}</failure>")
     others = [each for each in found if not _fails(each)]
     if others:
-        details = "\n".join(f"{each.level}: {each.place}: {each.message}" for each in others)
-        lines.append(f"<system-out>{escape(_xml_text(details))}</system-out>")
+        details = _lines(f"{each.level}: {each.place}: {each.message}" for each in others)
+        lines.append(f"<system-out>{details}</system-out>")
     return [*lines, "</testcase>"]
 
 
+def _lines(results: Iterable[str]) -> str:
+    """A line each: no name can begin one of its own."""
+    return "\n".join([_xml_text(each) for each in results])
+
+
 def _attribute(text: str) -> str:
-    return f'"{escape(_xml_text(text))}"'
+    return f'"{_xml_text(text)}"'
 
 
 def _xml_text(text: str) -> str:
-    """Text without the characters that XML 1.0 cannot hold, whose escapes it forbids as well."""
-    return "".join(each if _is_xml(each) else "\N{REPLACEMENT CHARACTER}" for each in text)
-
-
-def _is_xml(character: str) -> bool:
-    """By the production Char of XML 1.0."""
-    return (
-        character in "\t\n\r"
-        or " " <= character <= "\ud7ff"
-        or "\ue000" <= character <= "\ufffd"
-        or character >= "\U00010000"
-    )
+    """Text with what XML 1.0 cannot hold as escapes: none of it is printable."""
+    return escape(visible(text))

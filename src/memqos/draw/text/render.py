@@ -17,7 +17,6 @@ from memqos.draw.text.lines import (
 from memqos.draw.text.table import table_lines
 from memqos.draw.text.terminal import visible
 
-_WHITESPACE: Final = str.maketrans("\n\r\t", "   ")
 _TEXT_WIDTH: Final = 100
 """Columns of a paragraph, where there are as many."""
 
@@ -40,7 +39,7 @@ def render(
 
 def _paragraph_lines(paragraph: Paragraph, screen: Screen) -> Iterator[str]:
     width = _TEXT_WIDTH if screen.width is None else min(_TEXT_WIDTH, screen.width)
-    text = visible(paragraph.text.translate(_WHITESPACE))
+    text = visible(paragraph.text)
     lines = wrap_words(text, width, paragraph.first, paragraph.rest)
     if screen.paint is not None and paragraph.style is not None:
         first = paragraph.first.rstrip()
