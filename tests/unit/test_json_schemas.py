@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from tests.commands import ROOT, memqos
 
 from memqos.cli.main import cli
+from memqos.lab.report import LabComparison, LabReport
 
 SCHEMAS: Final = ROOT / "docs" / "schemas"
 SAMPLES: Final[dict[str, list[str]]] = {
@@ -134,8 +136,8 @@ SAMPLES: Final[dict[str, list[str]]] = {
 }
 
 
-_OF_MACHINES: Final = ("lab compare", "lab run")
-"""They take a virtual machine; `memqos.lab.report` is the form of what they write and read."""
+OF_REPORTS: Final = {"lab compare": LabComparison, "lab run": LabReport}
+"""They take a virtual machine, or its reports: their schemas are those of these types."""
 
 
 def schema_of(command: str) -> dict[str, Any]:
@@ -175,6 +177,15 @@ def test_a_schema_refuses_data_without_what_is_always_there(command: str, tmp_pa
     assert not validator.is_valid(dict.fromkeys(data, "something else"))
 
 
+@pytest.mark.parametrize("command", list(OF_REPORTS))
+def test_the_schema_of_a_report_is_that_of_its_type(command: str) -> None:
+    assert schema_of(command) == {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"memqos {command} -o json, version 1",
+        **json.loads(json.dumps(msgspec.json.schema(OF_REPORTS[command]))),
+    }
+
+
 def properties(schema: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Every name in a schema, what it says of it, and the names beside it."""
     for each in schema.values() if isinstance(schema, dict) else ():
@@ -185,7 +196,7 @@ def properties(schema: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any
     yield from [(name, said, beside) for name, said in beside.items()]
 
 
-@pytest.mark.parametrize("command", list(SAMPLES))
+@pytest.mark.parametrize("command", [*SAMPLES, *OF_REPORTS])
 def test_names_are_camel_case_and_others_deprecated(command: str) -> None:
     for name, said, beside in properties(schema_of(command)):
         if "_" in name and name not in ("oom_score", "oom_score_adj"):  # names of the kernel's
@@ -212,7 +223,7 @@ def test_every_command_with_data_has_a_schema() -> None:
         for option in command.params
         if isinstance(option.type, click.Choice) and "json" in option.type.choices
     }
-    assert with_data == {*SAMPLES, *_OF_MACHINES}
+    assert with_data == {*SAMPLES, *OF_REPORTS}
     assert {each.stem for each in SCHEMAS.glob("*.json")} == {
-        name.replace(" ", "-") for name in SAMPLES
+        name.replace(" ", "-") for name in with_data
     }

@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
 from tests.eventually import eventually
+from tests.unit.test_json_schemas import schema_of
 
 from memqos.cli.main import cli
 from memqos.draw.text.render import render
@@ -286,6 +288,9 @@ def test_reports_are_compared_by_the_command(tmp_path: Path) -> None:
     once.write_bytes(msgspec.json.encode(report(measured("tiered", 1, 0.5))))
     assert "one run has no spread" in lab("compare", str(file), str(once)).stderr
     apart = lab("compare", f"{file}:tiered", f"{file}:hard").output
+    data = json.loads(lab("compare", f"{file}:tiered", f"{file}:hard", "-o", "json").stdout)
+    assert data["schemaVersion"] == 1
+    Draft202012Validator(schema_of("lab compare")).validate(data)
     assert "tiered → hard  memory kept" in apart
     assert "it has no variant 'soft'" in str(lab("compare", f"{file}:soft", str(file)).exception)
     assert "no such file" in str(lab("compare", "missing.json", str(file)).exception)
@@ -335,6 +340,7 @@ def test_a_report_is_in_the_format_that_was_asked_for(
         found = msgspec.json.decode(text) if output == "json" else msgspec.yaml.decode(text)
         assert found["scenarios"][0]["machine"]["numaNodes"] == 1
         assert msgspec.convert(found, LabReport).scenarios[0].name == HARD.name
+        Draft202012Validator(schema_of("lab run")).validate(found)
 
 
 def test_an_estimate_for_kvm_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,8 @@ def compare_command(first: str, second: str, output: Literal["table", "json", "y
 
     A and B are files of `memqos lab run … -o json`; FILE:VARIANT is one variant of it.
     """
+    import msgspec
+
     from memqos.lab.report import compare_reports
     from memqos.lab.text import comparison_lines
 
@@ -186,7 +188,7 @@ def compare_command(first: str, second: str, output: Literal["table", "json", "y
         if min(one.fewest_runs, other.fewest_runs) == 1:
             complain("note: one run has no spread, so any difference counts; use --runs 3")
     else:
-        emit(comparison, output)
+        emit(msgspec.to_builtins(comparison), output)
 
 
 def _select(names: tuple[str, ...], variants: tuple[str, ...]) -> "list[Selected]":
