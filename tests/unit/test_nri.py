@@ -136,6 +136,7 @@ def test_from_nri_0_12_on_each_event_has_a_method_of_its_own(runtime: FakeNriRun
 
 def test_only_events_that_are_needed_are_subscribed_to(runtime: FakeNriRuntime) -> None:
     plugin = Connected(runtime).wait_until_listed()
+    eventually("the runtime has its answer", lambda: runtime.plugins)
     [connected] = runtime.plugins
     assert [each for each in EVENTS if connected.hears(each)] == [
         "CreateContainer",
