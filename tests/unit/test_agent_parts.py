@@ -478,11 +478,11 @@ class TestWhatItTells:
         container, pod, node = (counts[f"memqos {each}"] for each in ("container", "pod", "node"))
         total = 110 * (pod + 2 * container) + node
         for line in (
-            f"| a container | {container} | {counts['kep container']} | "
+            f"| container | {container} | {counts['kep container']} | "
             f"{counts['cadvisor container']} |",
-            f"| a pod, besides its containers | {pod} | {counts['kep pod']} | "
+            f"| pod, without its containers | {pod} | {counts['kep pod']} | "
             f"{counts['cadvisor pod']} |",
-            f"| the node | {node} | {counts['kep node']} | {counts['cadvisor node']} |",
+            f"| node | {node} | {counts['kep node']} | {counts['cadvisor node']} |",
             f"110 × ({pod} + 2 × {container}) + {node} = {total:,}",
         ):
             assert line in page
