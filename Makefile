@@ -69,7 +69,7 @@ demo-lab: $(venv)/.stamp
 	$(call show,lab run throttling --variant 0.9 --variant 0.5 --variant 0.5-guard) || [ $$? -eq 2 ]
 
 check: lint
-	@$(bin)/python -m pytest -n auto --dist worksteal -rfE --ignore tests/vm/test_in_vm.py --ignore tests/browser
+	@$(bin)/python -m pytest -n auto --dist worksteal -rfE -m 'not vm' --ignore tests/browser
 
 test: lint $(ci_tools)
 	@$(bin)/python -m pytest -n auto --dist worksteal -rfEs

@@ -3,7 +3,7 @@
     python bench/vm.py guard [RUNS [FACTOR…]]
     python bench/vm.py published [RUNS [FACTOR…]]
     python bench/vm.py protection [RUNS]
-    python bench/vm.py nri [PAIRS]
+    python bench/vm.py nri [PAIRS [crun|runc]]
 
 Boots the machines of tests/vm, which takes minutes. Counters and outcomes mean what they say;
 seconds are those of an emulated machine, and only comparable with each other.
@@ -41,10 +41,10 @@ Figures = dict[str, Any]
 def main() -> None:
     """Print the tables named on the command line."""
     what, runs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    factors = [float(word) for word in sys.argv[3:]] or FACTORS.get(what, ())
     if what == "nri":
-        rows = nri(max(runs, 32))
+        rows = nri(max(runs, 32), *sys.argv[3:4])
     else:
+        factors = [float(word) for word in sys.argv[3:]] or FACTORS.get(what, ())
         rows = protection(runs) if what == "protection" else guard(what, runs, factors)
     for line in rows:
         print(line, flush=True)
@@ -111,7 +111,7 @@ def protection(runs: int) -> Iterator[str]:
             )
 
 
-def nri(pairs: int) -> Iterator[str]:
+def nri(pairs: int, handler: str = "crun") -> Iterator[str]:
     """Containers whose first command lacks its values, and what their creation takes."""
     topology = Topology(
         suite="forky",
@@ -121,15 +121,15 @@ def nri(pairs: int) -> Iterator[str]:
         counts_instructions=True,
         seconds_a_test=5400,
         seconds_in_all=10800,
-        kernel_arguments=(f"bench.pairs={pairs}",),
+        kernel_arguments=(f"bench.pairs={pairs}", f"bench.handler={handler}"),
     )
     turns, first = figures("tests/vm/guest/bench_nri.py", topology)
     apart, plugged = median(turns["apart"]), median(turns["plugged"])
     yield (
-        f"create and start, {pairs} pairs in turns: {apart:.3f} s without, {plugged:.3f} s with "
-        f"the plugin in the median, a ratio of {plugged / apart:.3f}"
+        f"create and start with {handler}, {pairs} pairs in turns: {apart:.3f} s without, "
+        f"{plugged:.3f} s with the plugin in the median, a ratio of {plugged / apart:.3f}"
     )
-    creations = first["creations"] + len(turns["plugged"])
+    creations = first["creations"] + 2 * len(turns["plugged"])
     yield (
         f"{first['without_values'] + turns['without_values']} of {creations} containers without "
         f"their values at their first instruction; the agent's slowest answer took "

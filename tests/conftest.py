@@ -3,6 +3,7 @@
 `pytest --hypothesis-profile=explore` looks at new examples on every run, and at more of them.
 """
 
+import gc
 import os
 
 from hypothesis import HealthCheck, settings
@@ -24,3 +25,13 @@ settings.load_profile("ci")
 os.environ.pop("COLUMNS", None)
 # GNU readline, which pdb imports, sets it where os.environ does not see it and child processes do.
 os.unsetenv("COLUMNS")
+
+
+def pytest_collection_finish() -> None:
+    """Take thousands of tests out of the garbage collector's sight.
+
+    They stay to the end. Looked at again and again they slow all tests down, and most of all those
+    that fork: a process that looks at them gets a copy of its own of each page.
+    """
+    gc.collect()
+    gc.freeze()

@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import sys
 import threading
 import tracemalloc
 from typing import Final, NamedTuple
@@ -29,9 +30,10 @@ class Footprint(NamedTuple):
 
 def footprint() -> Footprint:
     """Bounded caches are emptied first: they fill up over thousands of pods, and then stay so."""
-    for each in gc.get_objects():
-        if isinstance(each, functools._lru_cache_wrapper) and each.cache_parameters()["maxsize"]:
-            each.cache_clear()
+    for module in list(sys.modules.values()):
+        for each in list(vars(module).values()):
+            if type(each) is functools._lru_cache_wrapper and each.cache_parameters()["maxsize"]:
+                each.cache_clear()
     gc.collect()
     held = tracemalloc.take_snapshot().filter_traces(_OWN)
     memory = sum(trace.size for trace in held.traces)

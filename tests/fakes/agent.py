@@ -15,6 +15,7 @@ from tests.fakes.machine import put
 
 from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.report import LogEvent
+from memqos.agent.core.schedule import Backoff
 from memqos.agent.core.view import node_view
 from memqos.agent.kernel_counters import CgroupCounters
 from memqos.agent.loop import Agent
@@ -142,7 +143,12 @@ def container_paths(manifest: Mapping[str, Any]) -> list[str]:
 
 
 async def run_until(agent: Agent, *script: Callable[[], object]) -> int:
-    """Have an agent run until all of it has come true, one after the other; its exit code."""
+    """Have an agent run until all of it has come true, one after the other; its exit code.
+
+    It tries again in fractions of a second what has failed: no test waits for longer pauses.
+    """
+    agent._worker._retries = Backoff(first=0.02)
+    agent.core.schedule.backoff = Backoff(first=0.02)
     running = asyncio.create_task(agent.run())
 
     def holds(step: Callable[[], object]) -> object:

@@ -190,7 +190,7 @@ def agent_answering(socket: str, state: dict[str, Any]) -> Iterator[None]:
     if os.path.exists(socket):
         os.unlink(socket)
     with UnixStreamServer(socket, Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield

@@ -343,6 +343,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
     with fake_api_server() as served:
         lead_to(served.url, tmp_path, monkeypatch)
         monkeypatch.setattr("memqos.agent.events.GATHER", 0.3)
+        # What is gathered is posted at the next look.
+        monkeypatch.setattr("memqos.agent.core.schedule.POLL", 0.1)
         yield served
 
 
@@ -373,7 +375,7 @@ class TestInACluster:
     def test_an_agent_that_observes_tells_nothing(
         self, folder: Path, server: FakeApiServer
     ) -> None:
-        node = InCluster(folder, server, mode="observe", resync=1.0)
+        node = InCluster(folder, server, mode="observe", resync=0.05)
         node.start(a_pod("u1"))
         passes: list[float] = []
 

@@ -175,6 +175,10 @@ def test_values_stay_while_the_kubelet_is_away(folder: Path) -> None:
         manifest = a_pod("u1")
         api.put(manifest)
         node = SteppedNode(folder, pods=PodSourceConfig(source="podsapi", socket=api.socket))
+        node.reader.source.stop()
+        source = WatchedPodsApi(api.socket, timings=PodsApiTimings(unlisted=0.1, slowness=0.01))
+        node.reader.source = source
+        source.start()
         try:
             node.run_pod(manifest, listed=False)
             node.settle()

@@ -16,7 +16,7 @@ from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 from memqos.host.apiserver.reflector import WatchTimings
 from memqos.kube.node import Node
 
-QUICK = WatchTimings(watch=(2, 3), read_timeout=0.3, short=0.0, slowness=0.01)
+QUICK = WatchTimings(watch=(1, 1), read_timeout=0.3, short=0.0, slowness=0.01)
 
 
 @pytest.fixture

@@ -417,14 +417,15 @@ class TestThisComputer:
 
 
 EMULATOR = """#!/bin/sh
-# The emulator's place is taken by a program that runs on and sends nothing.
+# The emulator's place is taken by a program that runs on, and sends nothing or no event.
+eval "$SENDS" >"$TMPDIR/result.log"
 echo $$ >"$TMPDIR/started"
 exec sleep 86400
 """
 
 
 @pytest.mark.skipif(bool(missing_packages()), reason="needs the tools of virtual machines")
-class TestAMachineThatNeverAnswers:
+class TestAMachineThatSendsNoEvent:
     @pytest.fixture(autouse=True)
     def emulator(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         program = tmp_path / "bin" / "qemu-system-x86_64"
@@ -449,6 +450,22 @@ class TestAMachineThatNeverAnswers:
         failure = lab("run", "numa").exception
         assert isinstance(failure, LabError)
         assert failure.what.startswith("the virtual machine sent nothing for too long")
+
+    @pytest.mark.parametrize(
+        ("sends", "message"),
+        [
+            ("echo nonsense", "sent what is no event of an experiment: JSON is malformed"),
+            ("""echo '{"type":"other"}'""", "sent what is no event of an experiment: Invalid"),
+            ("head -c 3000000 /dev/zero", "sent a line that has no end"),
+        ],
+    )
+    def test_is_refused_with_what_it_sent(
+        self, sends: str, message: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SENDS", sends)
+        failure = lab("run", "numa").exception
+        assert isinstance(failure, LabError)
+        assert failure.what.startswith(f"the virtual machine {message}")
 
     @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
     def test_is_ended_with_the_command(self, ending: signal.Signals, emulator: Path) -> None:

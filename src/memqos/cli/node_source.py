@@ -1,8 +1,9 @@
 """Which node `top`, `status` and `web` look at: this machine, a snapshot, records, a cluster."""
 
 import os
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -20,11 +21,14 @@ from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.record_files import RECORDS_FOLDER, read_recordings
 from memqos.kube.pod_history import milliseconds
+from memqos.monitor.instant import NodeInstant
 
 if TYPE_CHECKING:
     from memqos.record.recordings import Recording
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_LIVE_MS: Final = 60_000
+"""What was read longer ago is no reading of now."""
 
 
 class WatchOptions(NodeOptions, frozen=True, kw_only=True):
@@ -105,6 +109,11 @@ def open_source(options: WatchOptions) -> NodeSource:
         socket=socket,
         records=records,
     )
+
+
+def is_live(instant: NodeInstant) -> bool:
+    """Whether later readings tell more; nothing changes in a snapshot or where a playback is."""
+    return instant.playback is None and abs(time.time() * 1000 - instant.at) < _LIVE_MS
 
 
 def _open_cluster(options: WatchOptions) -> ClusterNodes:

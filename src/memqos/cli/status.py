@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from memqos.cli.help_sections import SectionedCommand
-from memqos.cli.node_source import WatchOptions, open_source, watch_options
+from memqos.cli.node_source import WatchOptions, is_live, open_source, watch_options
 from memqos.cli.options import SecondsType, collect_options
 from memqos.cli.output import camel_case, emit, output_option, print_lines
 from memqos.cli.streams import raw_stream
@@ -43,9 +43,10 @@ def command(
     Exit code 0: nothing is wrong, 2: something is, 1: error.
     """
     source = open_source(options)
-    source.read((), _BY_EVENTS)
+    first = source.read((), _BY_EVENTS)
     while True:
-        time.sleep(seconds)
+        if watch or is_live(first):
+            time.sleep(seconds)
         status = _read_status(source)
         if output != "table":
             emit(camel_case(status_data(status)), output)

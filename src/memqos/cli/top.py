@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from memqos.cli.help_sections import SectionedCommand, help_section
-from memqos.cli.node_source import WatchOptions, open_source, watch_options
+from memqos.cli.node_source import WatchOptions, is_live, open_source, watch_options
 from memqos.cli.options import SecondsType, collect_options
 from memqos.cli.output import camel_case, complain, emit, output_option, print_lines
 from memqos.cli.streams import raw_stream
@@ -104,7 +104,7 @@ def _print_once(
 ) -> int:
     """Two readings, as rates take two, of which the second is printed."""
     first = source.read((), query)
-    if first.playback is None and _is_live(first.at):
+    if is_live(first):
         time.sleep(interval)
     instant = source.read(frozenset(row.path for row in first.rows), query)
     rows = select_rows(instant, query)[:limit]
@@ -115,7 +115,3 @@ def _print_once(
     for note in instant.notes:
         complain(f"note: {note}")
     return 0
-
-
-def _is_live(at: int) -> bool:
-    return abs(time.time() * 1000 - at) < 60_000

@@ -91,12 +91,22 @@ def run_in_vm(
         job = _job(group, runs, topology, image, payload, accel)
         with VM(job, own_folder) as machine:
             for line in machine.result_lines(silence=SILENCE):
-                yield decode_event(line)
+                yield _event_of(line)
             outcome = machine.outcome()
         if outcome.exit_code != 0:
             why = "sent nothing for too long" if outcome.timed_out else "ended too early"
             what = f"the virtual machine {why}"
             raise failure_of(what, f"{outcome.story()}\n{outcome.output or outcome.console}")
+
+
+def _event_of(line: bytes) -> LabEvent:
+    try:
+        event: LabEvent = decode_event(line)
+    except msgspec.MsgspecError as error:
+        raise failure_of(
+            "the virtual machine sent what is no event of an experiment", str(error)
+        ) from None
+    return event
 
 
 def _job(

@@ -1,6 +1,7 @@
 """Figures, not tests: containers that lack values at their first command, and what creation takes.
 
-Started by bench/vm.py, which passes the number of pairs to the machine and shows progress.
+Started by bench/vm.py, which tells the machine how many pairs and which runtime, and shows
+progress.
 """
 
 import json
@@ -19,7 +20,7 @@ from tests.fakes.agent import SteppedNode, a_pod
 from tests.fakes.node import memory_folder
 from tests.vm.guest.bench_arguments import argument
 from tests.vm.guest.nri_node import LIMIT, NRI_DEADLINE, OWN, REQUEST, NriNode
-from tests.vm.guest.runtime import Containerd, RunningPod
+from tests.vm.guest.runtime import Containerd, Handler, RunningPod
 
 from memqos.agent.core.view import node_view
 from memqos.agent.events import EventLog
@@ -64,10 +65,11 @@ def memory() -> Iterator[Path]:
 def test_pairs(memory: Path, report: Report) -> None:
     """Creations in turns, with nobody connected and with the agent's plugin."""
     containerd = Containerd("cgroupfs", nri=True)
-    pod = RunningPod(containerd, "u1", "Burstable", "crun")
+    pod = RunningPod(containerd, "u1", "Burstable", handler())
     names = tuple(f"c{number}" for number in range(2 * int(argument("pairs"))))
+    before = tuple(f"{name}-before" for name in names)
     resources = {"requests": {"memory": str(REQUEST)}, "limits": {"memory": str(LIMIT)}}
-    manifest = a_pod(pod.uid, containers=names)
+    manifest = a_pod(pod.uid, containers=(*names, *before))
     for container in manifest["spec"]["containers"]:
         container["resources"] = resources
     bed = SteppedNode(memory, nri="on")
@@ -81,13 +83,16 @@ def test_pairs(memory: Path, report: Report) -> None:
     for number, pair in enumerate(zip(names[::2], names[1::2], strict=True)):
         # Either goes first every other time: what the one before leaves to do is dealt out evenly.
         for is_plugged, name in zip((number % 2 == 0, number % 2 == 1), pair, strict=True):
-            if not is_plugged:
+            if is_plugged:
+                with connected(bed) as plugin:
+                    # The first creation after a plugin has come or gone is like no other.
+                    seconds_of(pod, f"{name}-before", out)
+                    plugged.append(seconds_of(pod, name, out))
+                    assert plugin.answers == {"set": 2}
+                found += [first_values(out / each) for each in (f"{name}-before", name)]
+            else:
+                seconds_of(pod, f"{name}-before", out)
                 apart.append(seconds_of(pod, name, out))
-                continue
-            with connected(bed) as plugin:
-                plugged.append(seconds_of(pod, name, out))
-                assert plugin.answers == {"set": 1}
-            found.append(first_values(out / name))
         report(
             f"PROGRESS pair {len(apart)} of {len(names) // 2}: "
             f"{apart[-1]:.3f} s without, {plugged[-1]:.3f} s with the plugin"
@@ -103,11 +108,10 @@ def test_first_values(tmp_path: Path, report: Report) -> None:
     node = NriNode(tmp_path, "cgroupfs")
     node.start()
     found: list[tuple[str, ...]] = []
-    creations = CREATIONS - int(argument("pairs"))
+    creations = CREATIONS - 2 * int(argument("pairs"))
     for number in range(0, creations, EACH):
         names = [f"c{each}" for each in range(number, min(number + EACH, creations))]
-        # crun, as it takes a fraction of the time of runc in an emulated machine.
-        pod = node.pod(f"p{number}", "crun", names)
+        pod = node.pod(f"p{number}", handler(), names)
         for name in names:
             node.run(pod, name, f"{BRIEF_COMMAND}$0")
         found += [node.first_values(pod, name) for name in names]
@@ -127,6 +131,10 @@ def test_first_values(tmp_path: Path, report: Report) -> None:
         "slowest": nri["slowestAnswer"],
     }
     report(f"FIGURES {json.dumps(figures)}")
+
+
+def handler() -> Handler:
+    return "runc" if argument("handler") == "runc" else "crun"
 
 
 @contextmanager
@@ -155,7 +163,12 @@ def seconds_of(pod: RunningPod, name: str, out: Path) -> float:
     time.sleep(QUIET)
     start = time.monotonic()
     pod.container(name, command, {"/out": out}, memory_limit_in_bytes=LIMIT)
-    return time.monotonic() - start
+    seconds = time.monotonic() - start
+    first_values(out / name)
+    time.sleep(QUIET)
+    # A creation takes longer the more ended containers the pod has.
+    pod.remove_container(name)
+    return seconds
 
 
 def first_values(file: Path) -> tuple[str, ...]:

@@ -296,6 +296,10 @@ class RunningPod:
         self.containers[name] = made
         return self.cgroup(name)
 
+    def remove_container(self, name: str) -> None:
+        """Remove a container, running or not."""
+        self.containerd.ask("RemoveContainer", ID, {"id": self.containers.pop(name)})
+
     def cgroup(self, name: str) -> Path:
         """Where a container's processes are, or the scope around them."""
         return ROOT / self.names.container(

@@ -8,12 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from memqos.errors import LabError
 from memqos.lab.vm.image import MachineImage
 from memqos.lab.vm.tools import find_program
 from memqos.lab.vm.topology import Accel, Topology
 
 PORTS: Final = ("progress", "output", "result")
 _TRIES: Final = 2
+_LONGEST_LINE: Final = 1 << 20
+"""Bytes; an event has some thousands."""
 _LOOK: Final = 0.1
 """Seconds between two looks at what a machine has sent."""
 
@@ -123,11 +126,14 @@ class VM:
             # Only now: what was sent before the end is in the file.
             with self._log("result").open("ab+") as file:
                 file.seek(at)
-                more = file.read()
+                more = file.read(_LONGEST_LINE)
+                has_ended = has_ended and not more
             at += len(more)
             if more:
                 deadline = time.monotonic() + silence
             *lines, rest = (rest + more).split(b"\n")
+            if len(rest) > _LONGEST_LINE:
+                raise LabError("the virtual machine sent a line that has no end")
             yield from lines
             if not has_ended:
                 time.sleep(_LOOK)
