@@ -17,6 +17,12 @@ or_stop = || { echo 'make: $(1)' >&2; echo '  next: $(2)' >&2; exit 1; }
 logged  = $(1) >$(log) 2>&1 || { tail -n 15 $(log) >&2; false; } \
 	$(call or_stop,$(2),read above or in $(log). Then run make again; "make clean" starts afresh)
 
+# Compiled files are kept: where they are not, each run of the tests compiles all of them again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Many tests of make check wait for something: one more than there are processors.
+workers = $(shell expr `nproc` + 1)
+
 on_node := --node examples/node/node.yaml --kubelet examples/node/kubelet.yaml
 comma   := ,
 
@@ -69,7 +75,7 @@ demo-lab: $(venv)/.stamp
 	$(call show,lab run throttling --variant 0.9 --variant 0.5 --variant 0.5-guard) || [ $$? -eq 2 ]
 
 check: lint
-	@$(bin)/python -m pytest -n auto --dist worksteal -rfE -m 'not vm' --ignore tests/browser
+	@$(bin)/python -m pytest -n $(workers) --dist worksteal -rfE -m 'not vm' --ignore tests/browser
 
 test: lint $(ci_tools)
 	@$(bin)/python -m pytest -n auto --dist worksteal -rfEs

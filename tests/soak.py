@@ -9,6 +9,7 @@ is left then, in memory, descriptors, threads and watches, must not grow.
 import asyncio
 import errno
 import functools
+import gc
 import json
 import os
 import random
@@ -269,6 +270,9 @@ def traced() -> Iterator[None]:
         mock.patch.object(node_writer, "COMPACT_AFTER", KEPT_WRITES),
         mock.patch.object(flight_recorder, "LATE_REPORT_MS", 0),
     ):
+        # What other tests have left is not looked at in every round.
+        gc.collect()
+        gc.freeze()
         tracemalloc.start()
         try:
             yield

@@ -1,5 +1,6 @@
 """A node put back to where it was before every performance, and writers killed on it."""
 
+import gc
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
@@ -27,6 +28,9 @@ class Stage:
         prepare(node)
         self.prepared = node.kernel.contents()
         self.journal = node.journal.read_bytes() if node.journal.exists() else None
+        # A process that is forked would get a copy of each page that its garbage collector sees.
+        gc.collect()
+        gc.freeze()
 
     def set(self) -> Node:
         node = Node(self.folder)
