@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,21 @@ class TestPlain:
     def test_an_answer_comes_as_it_was_sent(self, kubelet: FakeKubelet) -> None:
         kubelet.answers["/pods"] = b'{"kind": \xff'
         assert KubeletEndpoint(kubelet.url).get("/pods") == b'{"kind": \xff'
+
+    def test_the_last_byte_may_close_the_connection(
+        self, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read = HTTPResponse.read1
+
+        def read_and_close(response: HTTPResponse, size: int) -> bytes:
+            """As Python 3.11.8 and newer do."""
+            data = read(response, size)
+            if not response.length:
+                response.close()
+            return data
+
+        monkeypatch.setattr(HTTPResponse, "read1", read_and_close)
+        assert b"PodList" in KubeletEndpoint(kubelet.url).get("/pods")
 
     @pytest.mark.parametrize("path", ["", "/", "/pods", "/pods/"])
     def test_the_address_may_name_the_pods(self, kubelet: FakeKubelet, path: str) -> None:

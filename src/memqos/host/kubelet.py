@@ -228,6 +228,8 @@ class KubeletEndpoint:
                     f"the answer is larger than {format_bytes(ANSWER_SIZE_LIMIT)}",
                     "is this the address of a kubelet?",
                 )
+            if answer.isclosed():
+                break  # the socket, too: with the last byte since Python 3.11.8 (cpython#113199)
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise TimeoutError
