@@ -16,7 +16,7 @@ from deploy.steps import PROJECT, BuildFailed, install_memqos, install_requireme
 
 SUITES: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "testing"}
 ROOTS: Final = PROJECT / "build" / "pythons"
-PACKAGES: Final = "bash,coreutils,diffutils,findutils,git,grep,gzip,procps,sed,tzdata"
+PACKAGES: Final = "bash,coreutils,diffutils,findutils,git,grep,gzip,openssl,procps,sed,tzdata"
 """What the tests start."""
 TESTS: Final = ("tests/unit", "tests/properties", "tests/conformance")
 IGNORED: Final = ("tests/unit/test_helm.py", "tests/unit/test_release_files.py")

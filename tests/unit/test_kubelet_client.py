@@ -2,9 +2,13 @@
 
 import os
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.eventually import eventually
@@ -35,6 +39,21 @@ class TestPlain:
     def test_an_answer_comes_as_it_was_sent(self, kubelet: FakeKubelet) -> None:
         kubelet.answers["/pods"] = b'{"kind": \xff'
         assert KubeletEndpoint(kubelet.url).get("/pods") == b'{"kind": \xff'
+
+    def test_the_last_byte_may_close_the_connection(
+        self, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read = HTTPResponse.read1
+
+        def read_and_close(response: HTTPResponse, size: int) -> bytes:
+            """As Python 3.11.8 and newer do."""
+            data = read(response, size)
+            if not response.length:
+                response.close()
+            return data
+
+        monkeypatch.setattr(HTTPResponse, "read1", read_and_close)
+        assert b"PodList" in KubeletEndpoint(kubelet.url).get("/pods")
 
     @pytest.mark.parametrize("path", ["", "/", "/pods", "/pods/"])
     def test_the_address_may_name_the_pods(self, kubelet: FakeKubelet, path: str) -> None:
@@ -181,6 +200,20 @@ def _drip(server: socket.socket) -> None:
         eventually("the client has left", has_left)
 
 
+def signed_by(issuer: TlsFiles, folder: Path, name: str, extension: str) -> TlsFiles:
+    """A certificate with an extension, out of openssl."""
+    signed = TlsFiles(folder / f"{name}.crt", folder / f"{name}.key")
+    request, extensions = folder / f"{name}.csr", folder / f"{name}.ext"
+    extensions.write_text(extension)
+    ask = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    ask += ["-subj", f"/CN={name}", "-keyout", str(signed.key), "-out", str(request)]
+    sign = ["x509", "-req", "-in", str(request), "-CA", str(issuer.cert), "-days", "2"]
+    sign += ["-CAkey", str(issuer.key), "-extfile", str(extensions), "-out", str(signed.cert)]
+    for arguments in (ask, sign):
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+    return signed
+
+
 @with_openssl
 class TestSecure:
     def test_a_kubelets_own_certificate_is_good_on_loopback(self, identity: TlsFiles) -> None:
@@ -239,6 +272,32 @@ class TestSecure:
             assert KubeletEndpoint(kubelet.url, KubeletCredentials(ca_file=str(local.cert))).get(
                 "/pods"
             )
+
+    def test_an_authority_without_key_usage_is_good_with_every_python(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        create = ssl.create_default_context
+
+        def create_strictly(**options: Any) -> ssl.SSLContext:
+            """As Python 3.13 and newer do."""
+            context = create(**options)
+            context.verify_flags |= ssl.VERIFY_X509_STRICT
+            return context
+
+        monkeypatch.setattr(ssl, "create_default_context", create_strictly)
+        authority = self_signed(tmp_path, "authority", "DNS:authority")
+        server = signed_by(authority, tmp_path, "server", "subjectAltName=IP:127.0.0.1")
+        with fake_kubelet({"/pods": PODS}, server) as kubelet:
+            trust = KubeletCredentials(ca_file=str(authority.cert))
+            assert KubeletEndpoint(kubelet.url, trust).get("/pods")
+
+    def test_an_intermediate_authority_can_be_the_anchor(self, tmp_path: Path) -> None:
+        root = self_signed(tmp_path, "root", "DNS:root")
+        between = signed_by(root, tmp_path, "between", "basicConstraints=critical,CA:TRUE")
+        server = signed_by(between, tmp_path, "server", "subjectAltName=IP:127.0.0.1")
+        with fake_kubelet({"/pods": PODS}, server) as kubelet:
+            trust = KubeletCredentials(ca_file=str(between.cert))
+            assert KubeletEndpoint(kubelet.url, trust).get("/pods")
 
     def test_a_client_certificate_is_shown_where_it_is_asked_for(
         self, identity: TlsFiles, tmp_path: Path

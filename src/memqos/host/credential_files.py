@@ -29,6 +29,19 @@ def load_certificate(context: "ssl.SSLContext", chain: str, key: str | None = No
     context.load_cert_chain(chain, key, password="")
 
 
+def client_context(ca_file: str | None = None, ca_data: str | None = None) -> "ssl.SSLContext":
+    """A context that verifies servers by these CAs, or the system's, as kubectl verifies them."""
+    import ssl
+
+    context = ssl.create_default_context(cafile=ca_file, cadata=ca_data)
+    # From 3.13 on Python refuses certificates that lack an extension of RFC 5280, such as those of
+    # CAs that old clusters or plain `openssl req -x509` made. Go does not (crypto/x509, Verify),
+    # and takes every certificate that it is given for an anchor.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
 def describe_tls_error(error: Exception) -> str:
     """The reason of an error of a socket, of TLS or of a file, in lower case."""
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import msgspec
 
 from memqos.errors import InputError, Unreachable
-from memqos.host.credential_files import describe_tls_error, load_certificate, read_token
+from memqos.host.credential_files import (
+    client_context,
+    describe_tls_error,
+    load_certificate,
+    read_token,
+)
 from memqos.units import format_bytes
 
 if TYPE_CHECKING:
@@ -191,11 +196,9 @@ class KubeletEndpoint:
         return [self._address.host]
 
     def _tls_context(self) -> "ssl.SSLContext":
-        import ssl
-
         credentials = self._credentials
         try:
-            context = ssl.create_default_context(cafile=credentials.ca_file)
+            context = client_context(credentials.ca_file)
         except OSError as error:
             raise InputError(
                 f"no certificates could be read ({describe_tls_error(error)})",
@@ -225,6 +228,8 @@ class KubeletEndpoint:
                     f"the answer is larger than {format_bytes(ANSWER_SIZE_LIMIT)}",
                     "is this the address of a kubelet?",
                 )
+            if answer.isclosed():
+                break  # the socket, too: with the last byte since Python 3.11.8 (cpython#113199)
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise TimeoutError

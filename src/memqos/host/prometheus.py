@@ -11,7 +11,12 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from memqos.errors import InputError, Unreachable
-from memqos.host.credential_files import describe_tls_error, load_certificate, read_token
+from memqos.host.credential_files import (
+    client_context,
+    describe_tls_error,
+    load_certificate,
+    read_token,
+)
 from memqos.host.history_files import PrometheusAnswer, answer_batches, decode_answer
 from memqos.size.history import SampleBatch, SeriesQuantity
 from memqos.units import format_bytes
@@ -161,7 +166,7 @@ class PrometheusHistory:
     def _tls_context(self) -> ssl.SSLContext:
         access = self._access
         try:
-            context = ssl.create_default_context(cafile=access.ca_file)
+            context = client_context(access.ca_file)
             if access.client_cert is not None:
                 load_certificate(context, access.client_cert, access.client_key)
         except (OSError, ValueError) as error:

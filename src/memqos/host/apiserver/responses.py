@@ -22,6 +22,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from memqos.errors import InputError
+from memqos.host.credential_files import client_context
 from memqos.units import format_bytes
 
 
@@ -139,7 +140,7 @@ def enforce_deadlines(manager: urllib3.PoolManager) -> urllib3.PoolManager:
 
 def tls_context(*, cafile: str | None = None, cadata: str | None = None) -> ssl.SSLContext:
     """A TLS context whose sockets enforce deadlines."""
-    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
+    context = client_context(cafile, cadata)
     context.sslsocket_class = _TlsSocket
     return context
 
