@@ -298,9 +298,10 @@ def test_shells_can_complete(shell: str) -> None:
     assert "_MEMQOS_COMPLETE" in memqos("completion", shell).stdout
 
 
-def test_a_quick_question_imports_nothing_slow() -> None:
+def imports_of(*arguments: str) -> set[str]:
+    """The modules that a command has loaded at its end."""
     code = (
-        "import sys; sys.argv = ['memqos', 'explain', 'examples/one.yaml']\n"
+        f"import sys; sys.argv = {['memqos', *arguments]}\n"
         "from memqos.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
@@ -309,9 +310,17 @@ def test_a_quick_question_imports_nothing_slow() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
-    loaded = set(done.stderr.split())
-    assert not loaded & {"asyncio", "dataclasses", "rich", "subprocess", "socket"}
-    assert "memqos.kube.kubelet.reading" not in loaded
+    return set(done.stderr.split())
+
+
+def test_a_quick_question_imports_nothing_slow() -> None:
+    loaded = imports_of("explain", "examples/one.yaml")
+    assert not loaded & {"asyncio", "dataclasses", "rich", "subprocess", "socket", "tempfile"}
+    assert not loaded & {"memqos.kube.kubelet.reading", "memqos.cluster.fit"}
+
+
+def test_help_imports_nothing_that_reads_or_writes_data() -> None:
+    assert not imports_of("--help") & {"msgspec", "yaml", "memqos.release", "memqos.kube"}
 
 
 def autoscaler_lines(*arguments: str, stdin: str = "") -> list[str]:

@@ -1,7 +1,6 @@
 """The option --open: a page is written to a file of one's own, and the browser opened on it."""
 
 import os
-import tempfile
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -35,6 +34,8 @@ def require_page(output: str, *allowed: str) -> None:
 
 def open_page(page: str) -> None:
     """Write a page, say where, and open it."""
+    import tempfile
+
     folder = tempfile.mkdtemp(prefix="memqos-")
     file = os.path.join(folder, "page.html")
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:

@@ -24,7 +24,6 @@ from memqos.cli.settings import (
     with_cluster_defaults,
 )
 from memqos.cluster.autoscaling import autoscaler_requests
-from memqos.cluster.node_admission import kubelet_release
 from memqos.draw.text.pod import PodExplanation, settings_line
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.kube.node import WINDOWS
@@ -145,6 +144,8 @@ def _server_release(resolved: NodeSettings, options: SettingsArguments) -> Relea
     version = stated or (None if options.release else facts.server_version)
     if facts.version is None or version is None:
         return None
+    from memqos.cluster.node_admission import kubelet_release
+
     try:
         server = Release.of(version, options.gates)
         is_same = server.minor == kubelet_release(facts.version, server).minor
@@ -159,6 +160,7 @@ def _resolve_as_kubelet(
     """The settings by the release of the node's kubelet, which is not that of the API server."""
     # Imported here: most pods are explained for one release.
     from memqos.audit.preflight import NodeSystem, kubelet_skew
+    from memqos.cluster.node_admission import kubelet_release
 
     version = resolved.facts.version
     kubelet = kubelet_release(version, server)

@@ -2,13 +2,6 @@
 
 from collections.abc import Iterator
 
-from memqos.cluster.node_admission import (
-    LINUX,
-    AdmittingNode,
-    ignores_pod_level,
-    kubelet_release,
-    refuse_on_node,
-)
 from memqos.errors import UnsupportedRelease
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests
 from memqos.kube.pod import Pod
@@ -69,6 +62,14 @@ def _admission_notes(pod: Pod, resolved: NodeSettings, server: Release) -> Itera
     facts = resolved.facts
     if facts.version is None and facts.os is None:
         return
+    from memqos.cluster.node_admission import (
+        LINUX,
+        AdmittingNode,
+        ignores_pod_level,
+        kubelet_release,
+        refuse_on_node,
+    )
+
     try:
         kubelet = (
             kubelet_release(facts.version, server)

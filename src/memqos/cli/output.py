@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeVar
 
 import click
-import msgspec
 
 from memqos.cli.help_sections import help_section
 from memqos.cli.streams import (
@@ -151,6 +150,8 @@ def print_data(data: Any, output_format: Literal["json", "yaml"]) -> None:
 
 def data_text(data: Any, output_format: Literal["json", "yaml"]) -> str:
     """Data as JSON or YAML, with a line break at its end."""
+    import msgspec
+
     if output_format == "json":
         return msgspec.json.format(msgspec.json.encode(data)).decode() + "\n"
     return _as_yaml(msgspec.to_builtins(data))

@@ -1,9 +1,7 @@
 """What commands print, before the width and the colours of the terminal are known."""
 
-from collections.abc import Callable, Sequence
-from typing import Final, Literal
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 
 Style = Literal["error", "warning", "info", "added", "changed", "removed", "title"]
 
@@ -24,7 +22,7 @@ class Styled(str):
         return styled
 
 
-class Paragraph(msgspec.Struct, frozen=True):
+class Paragraph(NamedTuple):
     """A text that is always wrapped, each line after its indent."""
 
     text: str
@@ -34,14 +32,14 @@ class Paragraph(msgspec.Struct, frozen=True):
     """Of the first indent."""
 
 
-class Table(msgspec.Struct, frozen=True):
+class Table(NamedTuple):
     """Rows of cells. The first `left` columns align left, numbers after them right."""
 
     rows: Sequence[Sequence[str]]
     left: int = 1
     has_remarks: bool = False
     """Whether the last column is text, and aligns left."""
-    drop: dict[str, int] = {}
+    drop: Mapping[str, int] = {}
     """The columns to drop where the terminal is too narrow: the first one first."""
     indent: str = ""
 
@@ -49,7 +47,7 @@ class Table(msgspec.Struct, frozen=True):
 Line = str | Paragraph | Table
 
 
-class Screen(msgspec.Struct, frozen=True):
+class Screen(NamedTuple):
     """What lines are rendered for."""
 
     width: int | None = None
