@@ -33,8 +33,9 @@ from memqos.units import pluralize
 
 if TYPE_CHECKING:
     from memqos.lab.events import LabEvent
-    from memqos.lab.report import LabReport, Place
+    from memqos.lab.report import LabReport
     from memqos.lab.runner import Selected
+    from memqos.lab.scenario import Place
     from memqos.lab.vm.topology import Accel, Suite
 
 Output = Literal["table", "json", "yaml", "html"]

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from memqos.errors import InputError
 from memqos.lab.catalogue import SCENARIOS
 from memqos.lab.events import LabEvent, LabMachine, RunFailed, RunMeasured
-from memqos.lab.scenario import Figure, Figures, LabMeasure, LabVerdict, Planned, Unit, judge
+from memqos.lab.scenario import Figure, Figures, LabMeasure, LabVerdict, Place, Planned, Unit, judge
 
 REPORT_FORMAT: Final = "memqos-lab/1"
-Place = Literal["emulated", "kvm", "here"]
-"""QEMU without and with KVM, or the computer itself."""
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -130,8 +128,7 @@ def _report(
             for each in names
         },
         hypotheses=tuple(
-            HypothesisReport(each.text, *judge(each, runs, emulated=place == "emulated"))
-            for each in scenario.hypotheses
+            HypothesisReport(each.text, *judge(each, runs, place)) for each in scenario.hypotheses
         ),
         failures=tuple(failed),
     )
