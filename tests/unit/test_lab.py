@@ -30,6 +30,7 @@ from memqos.lab.events import (
     LabMachine,
     RunFailed,
     RunMeasured,
+    RunStarted,
     decode_event,
     encode_event,
 )
@@ -47,6 +48,7 @@ from memqos.lab.scenarios.throttling import (
 )
 from memqos.lab.text import comparison_lines, format_figure, report_lines
 from memqos.lab.vm import image as images
+from memqos.lab.vm import machine as machines
 from memqos.lab.vm.building import building_folder, remove_tree
 from memqos.lab.vm.tools import missing_packages
 
@@ -161,8 +163,6 @@ def test_the_formula_sleeps_as_documented() -> None:
     assert predicted_sleep(64 * MIB, 64 * MIB) == 0
 
 
-def measured(variant: str, run: int, kept: float, *, hog: int = 1) -> RunMeasured:
-    figures: Figures = {
 def test_sleeps_are_counted_by_high_events_and_not_by_growth() -> None:
     # As seen on 6.1 with another cgroup on the same processor: 17 events for every page.
     high, usage = 64 * MIB, 68 * MIB
@@ -174,6 +174,8 @@ def test_sleeps_are_counted_by_high_events_and_not_by_growth() -> None:
     assert formula_sleep(high, 2 * high) == 2
 
 
+def measured(variant: str, run: int, kept: float, *, hog: int = 1) -> RunMeasured:
+    figures: Figures = {
         "min": 0,
         "low": 0,
         "kept": kept,
@@ -213,6 +215,11 @@ def test_a_report_can_be_read_back() -> None:
     for data in (b"", b"{}", b'{"format": 1}', b"\xff"):
         with pytest.raises(InputError, match=r"report\.json: this is no report of the lab"):
             decode_report(data, "report.json")
+
+
+def test_a_report_of_another_version_is_refused_whatever_is_in_it() -> None:
+    with pytest.raises(InputError, match=r"its format is memqos-lab/2, and memqos-lab/1 is known"):
+        decode_report(b'{"format": "memqos-lab/2", "experiments": []}', "report.json")
 
 
 def test_runs_that_failed_are_told_and_the_rest_is_reported() -> None:
@@ -293,6 +300,10 @@ def test_the_list_names_every_scenario() -> None:
     [
         (["run", "nothing"], "there is no scenario 'nothing'; there are throttling,"),
         (["run", "numa", "--variant", "far"], "there is no variant 'far'; there are local, remote"),
+        (
+            ["run", "numa", "oom-order", "--variant", "local"],
+            "oom-order has none of these variants; it has usual, large",
+        ),
         (["run", "numa", "--runs", "0"], "not in the range"),
     ],
 )
@@ -310,6 +321,10 @@ def test_reports_are_compared_by_the_command(tmp_path: Path) -> None:
     once = tmp_path / "once.json"
     once.write_bytes(msgspec.json.encode(report(measured("tiered", 1, 0.5))))
     assert "one run has no spread" in lab("compare", str(file), str(once)).stderr
+    assert "times of an emulated machine" in lab("compare", str(file), str(once)).stderr
+    here = tmp_path / "here.json"
+    here.write_bytes(msgspec.json.encode(msgspec.structs.replace(WHOLE, place="here")))
+    assert "times of an emulated machine" not in lab("compare", str(here), str(here)).stderr
     apart = lab("compare", f"{file}:tiered", f"{file}:hard").output
     data = json.loads(lab("compare", f"{file}:tiered", f"{file}:hard", "-o", "json").stdout)
     assert data["schemaVersion"] == 1
@@ -489,6 +504,27 @@ class TestAMachineThatSendsNoEvent:
         failure = lab("run", "numa").exception
         assert isinstance(failure, LabError)
         assert failure.what.startswith(f"the virtual machine {message}")
+
+    def test_takes_nothing_along_that_was_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It dies in its second run."""
+        events = [MACHINE, RunStarted(HARD.name, "tiered", 1), measured("tiered", 1, 0.5)]
+        events.append(RunStarted(HARD.name, "hard", 1))
+        lines = "".join(f"{encode_event(each).decode()}\n" for each in events)
+        monkeypatch.setenv("SENDS", f"cat <<'END'\n{lines}END\nexit")
+        done = lab("run", HARD.name, "-o", "json")
+        assert done.return_value == 1
+        assert "the virtual machine ended too early" in done.stderr
+        [scenario] = msgspec.json.decode(done.stdout, type=LabReport).scenarios
+        assert scenario.variants.keys() == {"tiered"}
+        [failure] = scenario.failures
+        assert (failure.variant, failure.run) == ("hard", 1)
+        assert failure.why.startswith("the virtual machine ended too early")
+
+    def test_is_ended_where_the_disk_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(machines, "LEAST_DISK", 1 << 62)
+        failure = lab("run", "numa").exception
+        assert isinstance(failure, LabError)
+        assert failure.what.startswith("the virtual machine has no disk left in ")
 
     @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
     def test_is_ended_with_the_command(self, ending: signal.Signals, emulator: Path) -> None:

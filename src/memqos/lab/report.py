@@ -160,16 +160,22 @@ def _summary(values: Sequence[Figure]) -> Spread | str:
 def decode_report(data: bytes, file: str) -> LabReport:
     """A report that was written before; anything else is refused."""
     try:
-        report = msgspec.json.decode(data, type=LabReport)
+        version = msgspec.json.decode(data, type=_Format).format
+        if version != REPORT_FORMAT:
+            raise InputError(f"its format is {version}, and {REPORT_FORMAT} is known", file=file)
+        return msgspec.json.decode(data, type=LabReport)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(
             f"this is no report of the lab: {error}",
             file=file,
             hint="write one with memqos lab run … -o json",
         ) from None
-    if report.format != REPORT_FORMAT:
-        raise InputError(f"its format is {report.format}, and {REPORT_FORMAT} is known", file=file)
-    return report
+
+
+class _Format(msgspec.Struct):
+    """What a report of any version has."""
+
+    format: str
 
 
 class ComparedMeasure(msgspec.Struct, frozen=True, kw_only=True):
