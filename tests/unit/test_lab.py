@@ -392,7 +392,7 @@ class TestThisComputer:
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
         (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
-        (tmp_path / "cgroup.subtree_control").write_text("memory\n")
+        (tmp_path / "cgroup.subtree_control").write_text("cpuset memory\n")
         return tmp_path
 
     @pytest.fixture
@@ -426,6 +426,12 @@ class TestThisComputer:
     def test_is_not_used_without_the_memory_controller(self, root: Path, proc: Path) -> None:
         (root / "cgroup.subtree_control").write_text("cpu\n")
         assert "does not hand on the memory controller" in self.refusal(root, proc)
+
+    def test_is_not_used_for_numa_without_the_cpuset_controller(
+        self, root: Path, proc: Path
+    ) -> None:
+        (root / "cgroup.subtree_control").write_text("memory\n")
+        assert "does not hand on the cpuset controller" in self.refusal(root, proc, "numa")
 
     @pytest.mark.parametrize("name", ["kubepods", "kubepods.slice"])
     def test_is_not_used_where_pods_are(self, name: str, root: Path, proc: Path) -> None:
