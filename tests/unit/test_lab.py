@@ -30,6 +30,7 @@ from memqos.lab.events import (
     LabMachine,
     RunFailed,
     RunMeasured,
+    RunStarted,
     decode_event,
     encode_event,
 )
@@ -39,9 +40,15 @@ from memqos.lab.page import lab_page
 from memqos.lab.report import LabReport, Spread, compare_reports, decode_report, report_scenarios
 from memqos.lab.runner import Selected
 from memqos.lab.scenario import MIB, Figures, Hypothesis, Scenario, Workbench, judge
-from memqos.lab.scenarios.throttling import predicted_sleep
+from memqos.lab.scenarios.throttling import (
+    UsageSample,
+    counted_sleep,
+    formula_sleep,
+    predicted_sleep,
+)
 from memqos.lab.text import comparison_lines, format_figure, report_lines
 from memqos.lab.vm import image as images
+from memqos.lab.vm import machine as machines
 from memqos.lab.vm.building import building_folder, remove_tree
 from memqos.lab.vm.tools import missing_packages
 
@@ -82,13 +89,20 @@ def run_of(a: float, b: float) -> dict[str, Figures]:
     ],
 )
 def test_a_hypothesis_is_judged_run_by_run(runs: Any, verdict: str) -> None:
-    assert judge(hypothesis(), runs, emulated=True)[0] == verdict
+    assert judge(hypothesis(), runs, "emulated")[0] == verdict
 
 
-def test_what_only_hardware_can_tell_is_not_tested_by_an_emulator() -> None:
-    judged = judge(hypothesis(needs_hardware=True), [run_of(1, 2)], emulated=True)
-    assert judged == ("not tested", "an emulated machine cannot tell")
-    assert judge(hypothesis(needs_hardware=True), [run_of(1, 2)], emulated=False)[0] == "confirmed"
+def test_a_hypothesis_is_not_tested_where_it_cannot_be() -> None:
+    limited = hypothesis(untestable={"emulated": "nothing is fast"})
+    assert judge(limited, [run_of(1, 2)], "emulated") == ("not tested", "nothing is fast")
+    assert judge(limited, [run_of(1, 2)], "kvm")[0] == "confirmed"
+
+
+def test_no_virtual_machine_can_tell_what_remote_memory_costs() -> None:
+    [cost] = [each for each in SCENARIOS["numa"].hypotheses if "longer" in each.text]
+    run: dict[str, Figures] = {"local": {"lap": 1.0}, "remote": {"lap": 2.0}}
+    assert judge(cost, [run], "emulated")[0] == judge(cost, [run], "kvm")[0] == "not tested"
+    assert judge(cost, [run], "here")[0] == "confirmed"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
@@ -149,6 +163,17 @@ def test_the_formula_sleeps_as_documented() -> None:
     assert predicted_sleep(64 * MIB, 64 * MIB) == 0
 
 
+def test_sleeps_are_counted_by_high_events_and_not_by_growth() -> None:
+    # As seen on 6.1 with another cgroup on the same processor: 17 events for every page.
+    high, usage = 64 * MIB, 68 * MIB
+    samples = [UsageSample(usage, 0), UsageSample(usage, 170), UsageSample(usage + 4096, 340)]
+    assert counted_sleep(high, samples) == pytest.approx(20 * 64 / 16**2, rel=0.01)
+    assert predicted_sleep(high, usage) == pytest.approx(1.2, abs=0.1)
+    assert counted_sleep(high, samples[:1]) == 0
+    assert counted_sleep(high, [UsageSample(high, 0), UsageSample(high, 1000)]) == 0
+    assert formula_sleep(high, 2 * high) == 2
+
+
 def measured(variant: str, run: int, kept: float, *, hog: int = 1) -> RunMeasured:
     figures: Figures = {
         "min": 0,
@@ -190,6 +215,11 @@ def test_a_report_can_be_read_back() -> None:
     for data in (b"", b"{}", b'{"format": 1}', b"\xff"):
         with pytest.raises(InputError, match=r"report\.json: this is no report of the lab"):
             decode_report(data, "report.json")
+
+
+def test_a_report_of_another_version_is_refused_whatever_is_in_it() -> None:
+    with pytest.raises(InputError, match=r"its format is memqos-lab/2, and memqos-lab/1 is known"):
+        decode_report(b'{"format": "memqos-lab/2", "experiments": []}', "report.json")
 
 
 def test_runs_that_failed_are_told_and_the_rest_is_reported() -> None:
@@ -270,6 +300,10 @@ def test_the_list_names_every_scenario() -> None:
     [
         (["run", "nothing"], "there is no scenario 'nothing'; there are throttling,"),
         (["run", "numa", "--variant", "far"], "there is no variant 'far'; there are local, remote"),
+        (
+            ["run", "numa", "oom-order", "--variant", "local"],
+            "oom-order has none of these variants; it has usual, large",
+        ),
         (["run", "numa", "--runs", "0"], "not in the range"),
     ],
 )
@@ -287,6 +321,10 @@ def test_reports_are_compared_by_the_command(tmp_path: Path) -> None:
     once = tmp_path / "once.json"
     once.write_bytes(msgspec.json.encode(report(measured("tiered", 1, 0.5))))
     assert "one run has no spread" in lab("compare", str(file), str(once)).stderr
+    assert "times of an emulated machine" in lab("compare", str(file), str(once)).stderr
+    here = tmp_path / "here.json"
+    here.write_bytes(msgspec.json.encode(msgspec.structs.replace(WHOLE, place="here")))
+    assert "times of an emulated machine" not in lab("compare", str(here), str(here)).stderr
     apart = lab("compare", f"{file}:tiered", f"{file}:hard").output
     data = json.loads(lab("compare", f"{file}:tiered", f"{file}:hard", "-o", "json").stdout)
     assert data["schemaVersion"] == 1
@@ -354,7 +392,7 @@ class TestThisComputer:
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
         (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
-        (tmp_path / "cgroup.subtree_control").write_text("memory\n")
+        (tmp_path / "cgroup.subtree_control").write_text("cpuset memory\n")
         return tmp_path
 
     @pytest.fixture
@@ -388,6 +426,12 @@ class TestThisComputer:
     def test_is_not_used_without_the_memory_controller(self, root: Path, proc: Path) -> None:
         (root / "cgroup.subtree_control").write_text("cpu\n")
         assert "does not hand on the memory controller" in self.refusal(root, proc)
+
+    def test_is_not_used_for_numa_without_the_cpuset_controller(
+        self, root: Path, proc: Path
+    ) -> None:
+        (root / "cgroup.subtree_control").write_text("memory\n")
+        assert "does not hand on the cpuset controller" in self.refusal(root, proc, "numa")
 
     @pytest.mark.parametrize("name", ["kubepods", "kubepods.slice"])
     def test_is_not_used_where_pods_are(self, name: str, root: Path, proc: Path) -> None:
@@ -466,6 +510,27 @@ class TestAMachineThatSendsNoEvent:
         failure = lab("run", "numa").exception
         assert isinstance(failure, LabError)
         assert failure.what.startswith(f"the virtual machine {message}")
+
+    def test_takes_nothing_along_that_was_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It dies in its second run."""
+        events = [MACHINE, RunStarted(HARD.name, "tiered", 1), measured("tiered", 1, 0.5)]
+        events.append(RunStarted(HARD.name, "hard", 1))
+        lines = "".join(f"{encode_event(each).decode()}\n" for each in events)
+        monkeypatch.setenv("SENDS", f"cat <<'END'\n{lines}END\nexit")
+        done = lab("run", HARD.name, "-o", "json")
+        assert done.return_value == 1
+        assert "the virtual machine ended too early" in done.stderr
+        [scenario] = msgspec.json.decode(done.stdout, type=LabReport).scenarios
+        assert scenario.variants.keys() == {"tiered"}
+        [failure] = scenario.failures
+        assert (failure.variant, failure.run) == ("hard", 1)
+        assert failure.why.startswith("the virtual machine ended too early")
+
+    def test_is_ended_where_the_disk_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(machines, "LEAST_DISK", 1 << 62)
+        failure = lab("run", "numa").exception
+        assert isinstance(failure, LabError)
+        assert failure.what.startswith("the virtual machine has no disk left in ")
 
     @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
     def test_is_ended_with_the_command(self, ending: signal.Signals, emulator: Path) -> None:

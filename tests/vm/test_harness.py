@@ -178,10 +178,11 @@ def test_who_may_not_install_them_is_told_who_may(
 
 def test_who_may_not_build_the_image_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    obstacle = tools.obstacle_to_building(Path("/home/me/.cache/memqos-vm"))
+    obstacle = tools.obstacle_to_building(Path("/home/me/.cache/memqos-vm"), "forky")
     assert obstacle is not None
     assert obstacle.endswith(
-        "as root run, once: MEMQOS_VM_CACHE=/home/me/.cache/memqos-vm memqos lab run throttling"
+        "as root run, once: MEMQOS_VM_CACHE=/home/me/.cache/memqos-vm "
+        "memqos lab run throttling --debian testing"
     )
 
 

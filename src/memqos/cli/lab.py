@@ -33,13 +33,13 @@ from memqos.units import pluralize
 
 if TYPE_CHECKING:
     from memqos.lab.events import LabEvent
-    from memqos.lab.report import LabReport, Place
+    from memqos.lab.report import LabReport
     from memqos.lab.runner import Selected
+    from memqos.lab.scenario import Place
     from memqos.lab.vm.topology import Accel, Suite
 
 Output = Literal["table", "json", "yaml", "html"]
 _MOST_RUNS = 100
-_DEBIAN: "dict[str, Suite]" = {"12": "bookworm", "13": "trixie", "testing": "forky"}
 
 
 @click.group()
@@ -107,7 +107,7 @@ def list_command(output: Literal["table", "json", "yaml"]) -> None:
 @click.option("--out", metavar="FILE", help="Where to write it.  [default: standard output]")
 @click.option(
     "--debian",
-    type=click.Choice(list(_DEBIAN)),
+    type=click.Choice(["12", "13", "testing"]),
     default="12",
     help="The system of the virtual machine.  [default: 12]",
 )
@@ -136,6 +136,7 @@ def run_command(
     """
     from memqos.host.versions import own_version
     from memqos.lab.report import LabReport, report_scenarios
+    from memqos.lab.vm.topology import DEBIAN
 
     selection = _select(scenarios, variants)
     check_output_file(out)
@@ -144,10 +145,10 @@ def run_command(
     running = (
         _run_here(selection, runs, yes=yes)
         if here
-        else _run_in_vm(selection, runs, _DEBIAN[debian], accel)
+        else _run_in_vm(selection, runs, DEBIAN[debian], accel)
     )
     with _interruptible(), closing(running) as events:
-        found = list(_show_progress(events, selection, runs))
+        found, failure = _collect(_show_progress(events, selection, runs))
     report = LabReport(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.join(["memqos", *sys.argv[1:]]),
@@ -160,6 +161,9 @@ def run_command(
     failed = sum(len(one.failures) for one in report.scenarios)
     if failed:
         complain(f"{pluralize(failed, 'run')} could not be measured: the report says why")
+    if failure is not None:
+        complain(failure)
+    if failed or failure is not None:
         return 1
     verdicts = [each.verdict for one in report.scenarios for each in one.hypotheses]
     return 2 if "refuted" in verdicts else 0
@@ -187,6 +191,8 @@ def compare_command(first: str, second: str, output: Literal["table", "json", "y
         print_lines(comparison_lines(comparison))
         if min(one.fewest_runs, other.fewest_runs) == 1:
             complain("note: one run has no spread, so any difference counts; use --runs 3")
+        if "emulated" in (one.place, other.place):
+            complain("note: times of an emulated machine depend on what else the computer does")
     else:
         emit(msgspec.to_builtins(comparison), output)
 
@@ -196,19 +202,22 @@ def _select(names: tuple[str, ...], variants: tuple[str, ...]) -> "list[Selected
     from memqos.lab.runner import Selected
 
     known = ", ".join(SCENARIOS)
-    selection = []
-    for name in dict.fromkeys(names):
+    for name in names:
         if name not in SCENARIOS:
             raise click.UsageError(f"there is no scenario {name!r}; there are {known}")
-        scenario = SCENARIOS[name]
-        chosen = tuple(each for each in scenario.variants if not variants or each in variants)
-        if chosen:
-            selection.append(Selected(scenario, chosen))
-    there = {each for selected in selection for each in selected.variants}
+    wanted = [SCENARIOS[name] for name in dict.fromkeys(names)]
+    offered = [each for scenario in wanted for each in scenario.variants]
     for variant in variants:
-        if variant not in there:
-            offered = ", ".join(each for name in names for each in SCENARIOS[name].variants)
-            raise click.UsageError(f"there is no variant {variant!r}; there are {offered}")
+        if variant not in offered:
+            there = ", ".join(offered)
+            raise click.UsageError(f"there is no variant {variant!r}; there are {there}")
+    selection = []
+    for scenario in wanted:
+        chosen = tuple(each for each in scenario.variants if not variants or each in variants)
+        if not chosen:
+            there = ", ".join(scenario.variants)
+            raise click.UsageError(f"{scenario.name} has none of these variants; it has {there}")
+        selection.append(Selected(scenario, chosen))
     return selection
 
 
@@ -249,6 +258,26 @@ def _run_here(selection: "list[Selected]", runs: int, *, yes: bool) -> "Generato
         yield from run_experiments(selection, runs, cgroup, folder)
 
 
+def _collect(events: "Iterable[LabEvent]") -> "tuple[list[LabEvent], LabError | None]":
+    """All events, and what ended them too early: what was measured before that is not lost."""
+    from memqos.lab.events import RunFailed, RunMeasured, RunStarted
+
+    found: list[LabEvent] = []
+    has_measured = False
+    try:
+        for event in events:
+            found.append(event)
+            has_measured |= isinstance(event, RunMeasured)
+    except LabError as error:
+        if not has_measured:
+            raise
+        last = found[-1]
+        if isinstance(last, RunStarted):
+            found.append(RunFailed(last.scenario, last.variant, last.run, str(error)))
+        return found, error
+    return found, None
+
+
 def _show_progress(
     events: "Iterable[LabEvent]", selection: "list[Selected]", runs: int
 ) -> "Iterator[LabEvent]":
@@ -260,21 +289,23 @@ def _show_progress(
     total = sum(len(each.variants) * runs for each in selection)
     done, expected, took = 0, 0.0, 0.0
     is_watched = sys.stderr.isatty()
-    for event in events:
-        if isinstance(event, RunMeasured | RunFailed):
-            done += 1
-            left -= seconds[event.scenario]
-            expected += seconds[event.scenario]
-            took += event.seconds if isinstance(event, RunMeasured) else seconds[event.scenario]
-        elif isinstance(event, RunStarted) and is_watched:
-            rest = left * (took / expected if expected else 1)
-            show_status(
-                f"{done} of {total} · {event.scenario} {event.variant}, run {event.run} · "
-                f"about {rest / 60:.1f} min left"
-            )
-        yield event
-    if is_watched:
-        show_status("")
+    try:
+        for event in events:
+            if isinstance(event, RunMeasured | RunFailed):
+                done += 1
+                left -= seconds[event.scenario]
+                expected += seconds[event.scenario]
+                took += event.seconds if isinstance(event, RunMeasured) else seconds[event.scenario]
+            elif isinstance(event, RunStarted) and is_watched:
+                rest = left * (took / expected if expected else 1)
+                show_status(
+                    f"{done} of {total} · {event.scenario} {event.variant}, run {event.run} · "
+                    f"about {rest / 60:.1f} min left"
+                )
+            yield event
+    finally:
+        if is_watched:
+            show_status("")
 
 
 @contextmanager

@@ -27,11 +27,16 @@ def check_computer(
         raise LabError(
             f"{root} is not cgroup v2", hint="run without --here: in a VM, or boot with cgroup v2"
         )
-    if "memory" not in (root / "cgroup.subtree_control").read_text().split():
-        raise LabError(
-            "the root cgroup does not hand on the memory controller",
-            hint=f"as root: echo +memory > {root}/cgroup.subtree_control",
-        )
+    needed = ["memory"]
+    if any(len(each.scenario.machine.nodes) > 1 for each in selection):
+        needed.append("cpuset")
+    there = (root / "cgroup.subtree_control").read_text().split()
+    for name in needed:
+        if name not in there:
+            raise LabError(
+                f"the root cgroup does not hand on the {name} controller",
+                hint=f"as root: echo +{name} > {root}/cgroup.subtree_control",
+            )
     _refuse_on_node(root, proc)
     unbounded = [each.scenario.name for each in selection if not each.scenario.runs_here]
     if unbounded:

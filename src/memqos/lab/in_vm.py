@@ -18,10 +18,12 @@ from memqos.lab.vm.machine import VM, Job
 from memqos.lab.vm.payload import make_payload
 from memqos.lab.vm.tools import obstacle_to_booting, obstacle_to_building
 from memqos.lab.vm.topology import Accel, Suite, Topology
+from memqos.lab.waiting import PATIENCE
 from memqos.units import format_bytes
 
-SILENCE: Final = 300.0
-"""Seconds after which a machine that has sent nothing is given up."""
+SILENCE: Final = PATIENCE + 60
+"""Seconds after which a machine that has sent nothing is given up: one that waits in vain itself
+says for what, and goes on with the next run."""
 BOOT_SECONDS: Final = 12.0
 BUILD_SECONDS: Final = 120.0
 _BUILD_DISK: Final = 3 << 30
@@ -52,7 +54,7 @@ def check_host(selection: Sequence[Selected], suite: Suite, folder: Path) -> Non
     """Refuse what cannot be run here, before anything is started."""
     obstacle = obstacle_to_booting()
     if obstacle is None and built_image(suite) is None:
-        obstacle = obstacle_to_building(image_cache())
+        obstacle = obstacle_to_building(image_cache(), suite)
         if obstacle is None:
             _check_disk(image_cache(), _BUILD_DISK)
     if obstacle is not None:

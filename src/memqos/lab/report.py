@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from memqos.errors import InputError
 from memqos.lab.catalogue import SCENARIOS
 from memqos.lab.events import LabEvent, LabMachine, RunFailed, RunMeasured
-from memqos.lab.scenario import Figure, Figures, LabMeasure, LabVerdict, Planned, Unit, judge
+from memqos.lab.scenario import Figure, Figures, LabMeasure, LabVerdict, Place, Planned, Unit, judge
 
 REPORT_FORMAT: Final = "memqos-lab/1"
-Place = Literal["emulated", "kvm", "here"]
-"""QEMU without and with KVM, or the computer itself."""
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -130,8 +128,7 @@ def _report(
             for each in names
         },
         hypotheses=tuple(
-            HypothesisReport(each.text, *judge(each, runs, emulated=place == "emulated"))
-            for each in scenario.hypotheses
+            HypothesisReport(each.text, *judge(each, runs, place)) for each in scenario.hypotheses
         ),
         failures=tuple(failed),
     )
@@ -163,16 +160,22 @@ def _summary(values: Sequence[Figure]) -> Spread | str:
 def decode_report(data: bytes, file: str) -> LabReport:
     """A report that was written before; anything else is refused."""
     try:
-        report = msgspec.json.decode(data, type=LabReport)
+        version = msgspec.json.decode(data, type=_Format).format
+        if version != REPORT_FORMAT:
+            raise InputError(f"its format is {version}, and {REPORT_FORMAT} is known", file=file)
+        return msgspec.json.decode(data, type=LabReport)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(
             f"this is no report of the lab: {error}",
             file=file,
             hint="write one with memqos lab run … -o json",
         ) from None
-    if report.format != REPORT_FORMAT:
-        raise InputError(f"its format is {report.format}, and {REPORT_FORMAT} is known", file=file)
-    return report
+
+
+class _Format(msgspec.Struct):
+    """What a report of any version has."""
+
+    format: str
 
 
 class ComparedMeasure(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,8 @@ Figure = int | float | str
 Figures = dict[str, Figure]
 """What was measured in one run of one variant, by measure; none where it makes no sense."""
 Unit = Literal["count", "bytes", "seconds", "share", "ratio", "text"]
+Place = Literal["emulated", "kvm", "here"]
+"""QEMU without and with KVM, or the computer itself."""
 LabVerdict = Literal["confirmed", "refuted", "mixed", "not tested"]
 
 SMALL_MACHINE: Final = Topology(nodes=(512,), swap=192)
@@ -48,8 +50,8 @@ class Hypothesis(msgspec.Struct, frozen=True, kw_only=True):
     variants: tuple[str, ...]
     """Those it is about; it is not tested where one was not run."""
     holds: Callable[[Mapping[str, Figures]], bool]
-    needs_hardware: bool = False
-    """Whether only a machine that is not emulated can tell."""
+    untestable: Mapping[Place, str] = {}
+    """Where it cannot be tested, and why."""
 
 
 class Planned(NamedTuple):
@@ -95,11 +97,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    hypothesis: Hypothesis, runs: list[Mapping[str, Figures]], *, emulated: bool
+    hypothesis: Hypothesis, runs: list[Mapping[str, Figures]], place: Place
 ) -> tuple[LabVerdict, str]:
     """A verdict over all runs, variant → figures each, and how it came about."""
-    if hypothesis.needs_hardware and emulated:
-        return "not tested", "an emulated machine cannot tell"
+    if place in hypothesis.untestable:
+        return "not tested", hypothesis.untestable[place]
     whole = [run for run in runs if all(name in run for name in hypothesis.variants)]
     if not whole:
         return "not tested", f"needs {', '.join(hypothesis.variants)}"

@@ -5,8 +5,8 @@ from typing import Final
 
 from memqos.draw.text.lines import Line, Paragraph, Table
 from memqos.lab.events import LabMachine
-from memqos.lab.report import LabComparison, LabReport, Place, ScenarioReport, Spread
-from memqos.lab.scenario import Scenario, Unit
+from memqos.lab.report import LabComparison, LabReport, ScenarioReport, Spread
+from memqos.lab.scenario import Place, Scenario, Unit
 from memqos.units import format_bytes, pluralize
 
 PLACES: Final[dict[Place, str]] = {

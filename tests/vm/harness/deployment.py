@@ -35,7 +35,7 @@ def obstacle() -> str | None:
         return None
     if importlib.util.find_spec("setuptools") is None:
         return "memqos's image needs setuptools: run the tests with make test"
-    return tools.obstacle_to_building(image_cache())
+    return tools.obstacle_to_building(image_cache(), "bookworm")
 
 
 def deployment(folder: Path) -> Path:

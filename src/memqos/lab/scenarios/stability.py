@@ -236,7 +236,7 @@ STABILITY: Final = Scenario(
             ),
         ),
         Hypothesis(
-            text="Up to 100 % the kubelet never stands still, and is not killed.",
+            text="At 95 % and at 100 % the kubelet never stands still, and is not killed.",
             variants=("tiered-95", "tiered-100"),
             holds=lambda by: (
                 not any(

@@ -1,6 +1,7 @@
 """Runs a command in a machine that QEMU runs, and brings back what came of it."""
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ PORTS: Final = ("progress", "output", "result")
 _TRIES: Final = 2
 _LONGEST_LINE: Final = 1 << 20
 """Bytes; an event has some thousands."""
+LEAST_DISK: Final = 1 << 20
+"""Bytes that QEMU can still write."""
 _LOOK: Final = 0.1
 """Seconds between two looks at what a machine has sent."""
 
@@ -136,7 +139,16 @@ class VM:
                 raise LabError("the virtual machine sent a line that has no end")
             yield from lines
             if not has_ended:
+                self._check_disk()
                 time.sleep(_LOOK)
+
+    def _check_disk(self) -> None:
+        """Where QEMU cannot write, the machine stands still and cannot say why."""
+        if shutil.disk_usage(self._folder).free < LEAST_DISK:
+            raise LabError(
+                f"the virtual machine has no disk left in {self._folder.parent}",
+                hint="free some, or choose another place with TMPDIR",
+            )
 
     def outcome(self) -> Outcome:
         """Wait for the machine to power off; one that takes too long is ended."""

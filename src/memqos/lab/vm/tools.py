@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from memqos.lab.vm.topology import DEBIAN, Suite
+
 HOST_SUITE: Final = "bookworm"
 TOOL_PACKAGES: Final = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -67,13 +69,14 @@ def how_to_install(packages: list[str]) -> str:
     return f"as root run: apt-get install --no-install-recommends {' '.join(packages)}"
 
 
-def obstacle_to_building(cache: Path) -> str | None:
+def obstacle_to_building(cache: Path, suite: Suite) -> str | None:
     """Why no image can be built into the cache and what to do about it, if so."""
     if os.geteuid() != 0:
+        debian = next(word for word, each in DEBIAN.items() if each == suite)
         return (
             "the image of the virtual machines is not built yet, and only root can unpack a "
             "system with its owners and devices – as root run, once: "
-            f"MEMQOS_VM_CACHE={cache} memqos lab run throttling"
+            f"MEMQOS_VM_CACHE={cache} memqos lab run throttling --debian {debian}"
         )
     if not apt_sources():
         return (

@@ -9,7 +9,9 @@ Suite = Literal["bookworm", "trixie", "forky"]
 """Debian 12, 13 and what will be 14."""
 Accel = Literal["tcg", "kvm"]
 """Emulated, or run by the processor."""
-SUITES: Final[tuple[Suite, ...]] = ("bookworm", "trixie", "forky")
+DEBIAN: Final[dict[str, Suite]] = {"12": "bookworm", "13": "trixie", "testing": "forky"}
+"""Suites by the words of --debian."""
+SUITES: Final = tuple(DEBIAN.values())
 
 
 class Topology(Struct, frozen=True, kw_only=True):
