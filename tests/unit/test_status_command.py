@@ -45,6 +45,14 @@ def test_pods_of_a_snapshot_count_without_readings_of_their_memory() -> None:
     assert "no memory usage of containers" in done.out
 
 
+def test_one_reading_does_not_show_who_is_throttled() -> None:
+    for file in ("tests/nodes/k134-on.json", "tests/nodes/numa.json"):
+        done = memqos("status", *FAST, "--snapshot", file)
+        assert "throttled    unknown: one reading cannot show it" in done.out
+        data = memqos("status", *FAST, "--snapshot", file, "-o", "json").data
+        assert (data["throttled"], data["throttlingKnown"]) == ([], False)
+
+
 def test_a_runtime_with_another_plugin_of_the_same_values_is_wrong(tmp_path: Path) -> None:
     node = BusyNode(tmp_path, 2)
     nri = {"mode": "on", "runtime": "containerd 2.1.9", "problem": None, "contested": True}
