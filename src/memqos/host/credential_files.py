@@ -29,7 +29,7 @@ def load_certificate(context: "ssl.SSLContext", chain: str, key: str | None = No
     context.load_cert_chain(chain, key, password="")
 
 
-def describe_tls_error(error: Exception) -> str:
+def describe_tls_error(error: BaseException) -> str:
     """The reason of an error of a socket, of TLS or of a file, in lower case."""
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
     return str(reason or error).lower().replace("_", " ")
