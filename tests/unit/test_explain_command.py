@@ -293,6 +293,15 @@ def test_a_full_disk_is_reported() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_closed_standard_input_is_empty() -> None:
+    shell = f"{sys.executable} -m memqos.cli.main explain - <&-"
+    done = subprocess.run(
+        ["bash", "-c", shell], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "<stdin>: no document – the file is empty, or has only comments\n"
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_can_complete(shell: str) -> None:
     assert "_MEMQOS_COMPLETE" in memqos("completion", shell).stdout

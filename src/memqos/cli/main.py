@@ -72,8 +72,11 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The entry point."""
-    if sys.stdout is None:  # memqos … >&-
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
+    # memqos … <&- >&-: both stay open for as long as this process lives.
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     guard_streams()
     try:
         if instruction := os.environ.get("_MEMQOS_COMPLETE"):
