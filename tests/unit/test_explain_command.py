@@ -131,6 +131,15 @@ def test_a_kubelet_configuration_and_a_node_set_the_terms() -> None:
     assert terms["memory_allocatable"] == (16 << 30) - (1026 << 20)
 
 
+def test_a_file_with_two_nodes_is_refused(tmp_path: Path) -> None:
+    node = (ROOT / "examples/node/node.yaml").read_text()
+    file = tmp_path / "nodes.yaml"
+    file.write_text(f"{node}---\n{node}")
+    done = memqos("explain", "examples/one.yaml", "--node", str(file))
+    assert done.returncode == 1
+    assert "kind: the file has another Node – give a file with one Node" in done.stderr
+
+
 def test_a_policy_the_release_does_not_know_is_ignored_with_a_note() -> None:
     done = memqos("explain", "-", "--release", "1.27", "--policy", "TieredReservation", stdin=GOOD)
     assert "policy TieredReservation is ignored" in done.stdout

@@ -93,7 +93,7 @@ def settings_title(settings: Settings, enablement: Enablement) -> str:
     if not enablement.is_on:
         return title
     factor = "" if settings.factor is None else f" · factor {settings.factor:g}"
-    return f"{title} · policy {settings.policy}{factor}"
+    return f"{title} · {settings.reservation}{factor}"
 
 
 def compare_amounts(measure: Measure, before: int, after: int) -> tuple[str, str, str]:
