@@ -369,9 +369,7 @@ def test_a_reading_after_a_kill_is_no_evidence_of_it() -> None:
     later = level(9, 100, shmem=100 * MI)
     found = chapter(CountRecord(5 * SECOND, "oom_kill", 1), later)
     assert found.evidence == ("memory.events: oom_kill +1; the kernel's report was not read",)
-    assert found.remedies == (
-        "a memory limit above 512Mi, if it needs that much, or fix the leak",
-    )
+    assert found.remedies == ("a memory limit above 512Mi, if it needs that much, or fix the leak",)
 
 
 def test_an_eviction_quotes_the_kubelet() -> None:

@@ -125,7 +125,9 @@ def command(
     ]
     names = {name for each in found for name in each.names}
     for name in sorted(usage.keys() - names - {""}) if names else ():
-        raise click.UsageError(f"--usage: no container {name}: there are {', '.join(sorted(names))}")
+        raise click.UsageError(
+            f"--usage: no container {name}: there are {', '.join(sorted(names))}"
+        )
     if output == "table":
         _print(found, resolved, why=why)
     else:

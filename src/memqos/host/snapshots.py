@@ -21,7 +21,8 @@ def read_document(file: str, kind: str) -> Document:
     found = find_document(data, name, kind)
     for other in read_documents(data, name):
         if isinstance(other, Document) and other.kind == kind and other.index != found.index:
-            raise other.error(f"the file has another {kind}", "kind", f"give a file with one {kind}")
+            what, hint = f"the file has another {kind}", f"give a file with one {kind}"
+            raise other.error(what, "kind", hint)
     return found
 
 

@@ -8,7 +8,6 @@ import msgspec
 from memqos.errors import InputError, MemqosError
 from memqos.kube.pod import Container
 from memqos.kube.pod_history import (
-    Condition,
     Ended,
     KubeEvent,
     PastContainer,
