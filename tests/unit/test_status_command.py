@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from tests.commands import memqos
 from tests.fakes.busy_node import BusyNode, agent_answering, state_of
 
 FAST = ("--seconds", "0.1")
+SNAPSHOT = "tests/nodes/k138-none.json"
 
 
 def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
@@ -78,3 +80,20 @@ def test_data_for_scripts(tmp_path: Path) -> None:
     assert data["converged"] is True
     assert data["containers"] == 4
     assert data["problems"] == []
+
+
+def test_a_snapshot_is_judged_by_the_configuration_that_is_given(tmp_path: Path) -> None:
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "featureGates: {MemoryQoS: false}\n"
+    )
+    done = memqos("status", *FAST, "--snapshot", SNAPSHOT, "--kubelet", str(kubelet))
+    assert f"MemoryQoS off: kubelet configuration {kubelet} " in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("command", ["status", "plan", "doctor"])
+def test_a_snapshot_has_its_own_pods(command: str) -> None:
+    done = memqos(command, "--snapshot", SNAPSHOT, "--pods", "examples/one.yaml")
+    assert done.code == 64
+    assert f"{SNAPSHOT} has its own pods: remove --pods, --context and --node-name" in done.err
