@@ -254,6 +254,12 @@ def test_data_has_the_exact_shortfall(tmp_path: Path) -> None:
         (limits(max={"memory": "x"}), "spec.limits[0].max.memory: 'x' is not a quantity"),
         (limits(max="2Gi"), "expected a mapping, got a string"),
         (
+            limits(type="container"),
+            "7:11: spec.limits[0].type: 'container' is not a type of limit ranges – write "
+            "Container",
+        ),
+        (quota({"memory": "1GB"}, None), "spec.hard.memory: '1GB' is not a quantity"),
+        (
             quota(
                 {"pods": "1"},
                 {"pods": "0"},

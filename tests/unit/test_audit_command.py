@@ -102,6 +102,25 @@ def test_the_summary_names_who_stands_out() -> None:
         assert text in done.out
 
 
+def test_without_usage_the_fullest_node_is_the_one_with_an_order_of_kills() -> None:
+    assert "killed first on worker-1: monitoring/agent-aa1" in memqos("audit", DUMP).out
+
+
+def test_a_release_without_policies_reserves_every_request() -> None:
+    done = memqos("audit", DUMP, "--release", "1.34", "--compare", "release=1.38")
+    assert "Kubernetes 1.34 · MemoryQoS as if on · hard reservation · factor 0.9" in done.out
+    assert "compared with: Kubernetes 1.38 · MemoryQoS on · policy None" in done.out
+    assert "memory.min                     13.69Gi        0  −13.69Gi" in done.out
+
+
+def test_a_dump_that_cannot_be_read_is_compared_with_nothing() -> None:
+    done = memqos("audit", DUMP, "--compare", "1.38")
+    assert done.code == 1
+    assert "compared with" not in done.out
+    assert "1.38: no such file or directory" in done.err
+    assert "1.38: nothing to compare with – give a dump, 'cluster', or other settings" in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

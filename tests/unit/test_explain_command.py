@@ -131,6 +131,15 @@ def test_a_kubelet_configuration_and_a_node_set_the_terms() -> None:
     assert terms["memory_allocatable"] == (16 << 30) - (1026 << 20)
 
 
+def test_a_file_with_two_nodes_is_refused(tmp_path: Path) -> None:
+    node = (ROOT / "examples/node/node.yaml").read_text()
+    file = tmp_path / "nodes.yaml"
+    file.write_text(f"{node}---\n{node}")
+    done = memqos("explain", "examples/one.yaml", "--node", str(file))
+    assert done.returncode == 1
+    assert "kind: the file has another Node – give a file with one Node" in done.stderr
+
+
 def test_a_policy_the_release_does_not_know_is_ignored_with_a_note() -> None:
     done = memqos("explain", "-", "--release", "1.27", "--policy", "TieredReservation", stdin=GOOD)
     assert "policy TieredReservation is ignored" in done.stdout
@@ -291,6 +300,15 @@ def test_a_full_disk_is_reported() -> None:
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_closed_standard_input_is_empty() -> None:
+    shell = f"{sys.executable} -m memqos.cli.main explain - <&-"
+    done = subprocess.run(
+        ["bash", "-c", shell], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "<stdin>: no document – the file is empty, or has only comments\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

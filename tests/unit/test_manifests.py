@@ -122,20 +122,14 @@ def refuse(path: str) -> None:
 def test_a_file_without_rights_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = put(tmp_path / "a.yaml")
     monkeypatch.setattr("builtins.open", lambda path, mode: refuse(path))
-    assert (
-        fault(file)
-        == f"{file}: permission denied – permission denied: run as a user who can read it"
-    )
+    assert fault(file) == f"{file}: permission denied – run as a user who can read it"
 
 
 def test_a_folder_without_rights_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "scandir", refuse)
-    assert (
-        fault(tmp_path)
-        == f"{tmp_path}: permission denied – permission denied: run as a user who can read it"
-    )
+    assert fault(tmp_path) == f"{tmp_path}: permission denied – run as a user who can read it"
 
 
 def test_a_fault_while_reading_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

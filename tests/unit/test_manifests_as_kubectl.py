@@ -97,6 +97,12 @@ def test_memory_with_the_suffix_of_thousandths_brings_the_warning_of_the_api_ser
     ]
 
 
+def test_bytes_in_thousandths_are_not_taken_for_another_suffix() -> None:
+    """Autoscalers write 1717986918400m for 1.6Gi."""
+    done = explain(pod("1717986918401m"))
+    assert "must be an integer – write 1717986919, to which it is rounded up" in done.err
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [

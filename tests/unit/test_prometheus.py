@@ -141,6 +141,19 @@ def test_it_is_asked_in_parts_that_it_accepts() -> None:
     assert not any("earlier than the one before" in note for note in series["notes"])
 
 
+def test_an_address_where_nothing_listens_is_said_in_words() -> None:
+    done = size("http://127.0.0.1:1")
+    assert done.code == 1
+    assert done.err.startswith("memqos: http://127.0.0.1:1: connection refused – is this")
+
+
+def test_a_server_without_tls_is_said_in_words() -> None:
+    with prometheus() as server:
+        done = size(server.url.replace("http:", "https:"))
+    assert done.code == 1
+    assert ": wrong version number – is this" in done.err
+
+
 def test_the_pressure_of_the_node_is_asked_for() -> None:
     with prometheus() as server:
         (series,) = size(server.url).data["series"]

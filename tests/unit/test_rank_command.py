@@ -443,6 +443,21 @@ def test_a_hard_eviction_gave_pods_their_own_grace_period_until_1_30(tmp_path: P
     assert ended == [45, 1]
 
 
+def test_a_share_of_the_memory_of_an_unknown_node_is_no_threshold(tmp_path: Path) -> None:
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "evictionHard: {memory.available: 5%}\n"
+    )
+    options = ("--available", "50Mi", "--kubelet", str(kubelet))
+    done = eviction([pod("a")], {"a": "760Mi"}, tmp_path, *options)
+    assert done.code == 1
+    assert "memory.available is a share of the node's memory, which is unknown" in done.err
+    kubelet.write_text(kubelet.read_text().replace("5%", "100Mi"))
+    done = eviction([pod("a")], {"a": "760Mi"}, tmp_path, *options)
+    assert "memory.available (hard): 50Mi available, threshold 100Mi: met" in done.out
+
+
 def test_nothing_is_simulated_without_knowing_what_is_available(tmp_path: Path) -> None:
     done = eviction([pod("a")], {"a": "1Mi"}, tmp_path, "--simulate")
     assert (done.code, done.err) == (

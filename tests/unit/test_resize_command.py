@@ -250,6 +250,15 @@ def test_a_missing_file_is_reported() -> None:
     assert "none.yaml: no such file" in done.err
 
 
+def test_usage_names_a_container_of_the_pod() -> None:
+    files = ("examples/one.yaml", "examples/cluster/web-larger.yaml")
+    done = memqos("resize", *files, "--usage", "ap=1Gi")
+    assert done.code == 64
+    assert "--usage: no container ap: there are app" in done.err
+    assert memqos("resize", *files, "--usage", "app=1Gi").code == 0
+    assert "for '--usage': '1GB'" in memqos("resize", *files, "--usage", "1GB").err
+
+
 @pytest.mark.parametrize("arguments", [[], ["a"], ["a", "b", "c"], ["a", "b", "--factor", "2"]])
 def test_wrong_usage_exits_with_64(arguments: list[str]) -> None:
     assert memqos("resize", *arguments).code == 64

@@ -349,6 +349,11 @@ def test_a_replay_counts_time_above_high_and_times_above_max() -> None:
     assert found.killed.episodes[0].peak == 110
 
 
+def test_a_kill_is_of_one_day_however_long_usage_stays_above_the_limit() -> None:
+    found = replayed([110.0] * 30, ReplayLevels(high=50, max=100), step=3600.0)
+    assert (found.days, found.killed.count, found.killed.days) == (2, 1, 1)
+
+
 def test_nothing_is_said_of_a_gap() -> None:
     replay = Replay(ReplayLevels(high=50))
     replay.add([0, 60, 120, 50_000, 50_060], [60.0] * 5)

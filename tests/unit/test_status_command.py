@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from tests.commands import memqos
 from tests.fakes.busy_node import BusyNode, agent_answering, state_of
 
 FAST = ("--seconds", "0.1")
+SNAPSHOT = "tests/nodes/k138-none.json"
 
 
 def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
@@ -45,6 +47,14 @@ def test_pods_of_a_snapshot_count_without_readings_of_their_memory() -> None:
     assert "no memory usage of containers" in done.out
 
 
+def test_one_reading_does_not_show_who_is_throttled() -> None:
+    for file in ("tests/nodes/k134-on.json", "tests/nodes/numa.json"):
+        done = memqos("status", *FAST, "--snapshot", file)
+        assert "throttled    unknown: one reading cannot show it" in done.out
+        data = memqos("status", *FAST, "--snapshot", file, "-o", "json").data
+        assert (data["throttled"], data["throttlingKnown"]) == ([], False)
+
+
 def test_a_runtime_with_another_plugin_of_the_same_values_is_wrong(tmp_path: Path) -> None:
     node = BusyNode(tmp_path, 2)
     nri = {"mode": "on", "runtime": "containerd 2.1.9", "problem": None, "contested": True}
@@ -70,3 +80,20 @@ def test_data_for_scripts(tmp_path: Path) -> None:
     assert data["converged"] is True
     assert data["containers"] == 4
     assert data["problems"] == []
+
+
+def test_a_snapshot_is_judged_by_the_configuration_that_is_given(tmp_path: Path) -> None:
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "featureGates: {MemoryQoS: false}\n"
+    )
+    done = memqos("status", *FAST, "--snapshot", SNAPSHOT, "--kubelet", str(kubelet))
+    assert f"MemoryQoS off: kubelet configuration {kubelet} " in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("command", ["status", "plan", "doctor"])
+def test_a_snapshot_has_its_own_pods(command: str) -> None:
+    done = memqos(command, "--snapshot", SNAPSHOT, "--pods", "examples/one.yaml")
+    assert done.code == 64
+    assert f"{SNAPSHOT} has its own pods: remove --pods, --context and --node-name" in done.err

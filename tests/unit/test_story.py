@@ -365,6 +365,13 @@ def test_a_kill_that_only_the_counters_tell_of_is_reported_once() -> None:
     assert [each.kind for each in both.chapters] == ["killed"]
 
 
+def test_a_reading_after_a_kill_is_no_evidence_of_it() -> None:
+    later = level(9, 100, shmem=100 * MI)
+    found = chapter(CountRecord(5 * SECOND, "oom_kill", 1), later)
+    assert found.evidence == ("memory.events: oom_kill +1; the kernel's report was not read",)
+    assert found.remedies == ("a memory limit above 512Mi, if it needs that much, or fix the leak",)
+
+
 def test_an_eviction_quotes_the_kubelet() -> None:
     found = chapter(
         level(0, 400), EvictionRecord(5 * SECOND, "Evicted", "The node was low on memory")

@@ -92,6 +92,27 @@ def test_without_records_it_is_said_who_keeps_them(tmp_path: Path) -> None:
     assert "memqos agent writes them" in err
 
 
+def test_a_folder_without_records_is_no_sign_of_health(tmp_path: Path) -> None:
+    code, out, err = memqos("why", "--records", str(tmp_path))
+    assert (code, out) == (1, "")
+    assert "there are no records here" in err
+
+
+def test_a_file_of_records_that_may_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.records"
+    file.touch()
+
+    def refused(path: str, _flags: int) -> int:
+        raise PermissionError(13, "Permission denied", path) if path == str(file) else OSError
+
+    monkeypatch.setattr("memqos.host.durable.os.open", refused)
+    code, out, err = memqos("why", "--records", str(tmp_path))
+    assert (code, out) == (1, "")
+    assert f"{file}: permission denied – run as root" in err
+
+
 def test_records_that_may_not_be_read_are_no_riddle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +172,11 @@ def snapshot(folder: Path) -> str:
     )
     status = pod["status"]["containerStatuses"][0]
     status["lastState"] = {
-        "terminated": {"reason": "OOMKilled", "finishedAt": "2026-03-02T10:00:00Z"}
+        "terminated": {
+            "reason": "OOMKilled",
+            "exitCode": 137,
+            "finishedAt": "2026-03-02T10:00:00Z",
+        }
     }
     container = status["containerID"].partition("://")[2]
     path = next(path for path in data["cgroups"] if path.endswith(container))
@@ -173,10 +198,46 @@ def test_a_snapshot_tells_what_one_look_can_tell(tmp_path: Path) -> None:
     done = memqos("why", f"pod/{name}", "-n", namespace, "--snapshot", file)
     assert done.code == 0
     assert "4,242 high events since its cgroup was created" in done.out
-    assert "10:00:00  OOM-killed by the kernel: 1 process" in done.out
+    at_ten = done.out.partition("10:00:00  ")[2].partition("\n\n")[0]
+    assert at_ten.startswith(
+        "OOM-killed by the kernel\n  · the kubelet saw it end: OOMKilled, exit code 137\n"
+    )
+    # The reading of the snapshot is from after that kill.
+    assert "in use" not in at_ten
+    assert "since its cgroup was created; one reading cannot show when" in done.out
+    assert "just before" not in done.out
     assert "a snapshot is one reading" in done.out
     data = memqos("why", name, "-n", namespace, "--snapshot", file, "-o", "json").data
     assert data["containers"][0]["pod"] == name
+
+
+def test_the_deaths_of_a_snapshot_are_those_that_its_pods_report(tmp_path: Path) -> None:
+    file = snapshot(tmp_path)
+    namespace, name = (tmp_path / "name").read_text().split()
+    done = memqos("why", "--snapshot", file)
+    assert done.out.splitlines()[1].startswith(f"2026-03-02 10:00:00  {namespace}/{name} c0")
+    assert f"memqos why pod/{name} -n {namespace} --snapshot {file}" in done.out
+    (death,) = memqos("why", "-n", namespace, "--snapshot", file, "-o", "json").data["deaths"]
+    assert (death["namespace"], death["pod"], death["oomKilled"]) == (namespace, name, True)
+    assert (
+        "no container in namespace shop has died"
+        in memqos("why", "-n", "shop", "--snapshot", file).out
+    )
+
+
+def test_a_death_that_is_recorded_and_reported_is_one(tmp_path: Path) -> None:
+    file = snapshot(tmp_path)
+    data = msgspec.json.decode(Path(file).read_bytes())
+    names = (tmp_path / "name").read_text().split()
+    for pod in data["pods"]["items"]:
+        if [pod["metadata"]["namespace"], pod["metadata"]["name"]] == names:
+            pod["metadata"] |= {"namespace": "shop", "name": "api-1"}
+            (status,) = pod["status"]["containerStatuses"]
+            status["name"] = pod["spec"]["containers"][0]["name"] = "api"
+            status["lastState"]["terminated"]["finishedAt"] = "2026-03-02T10:12:53Z"
+    Path(file).write_bytes(msgspec.json.encode(data))
+    with_records(file, RECORDS)
+    assert memqos("why", "-n", "shop", "--snapshot", file).out.count("OOM-killed") == 2
 
 
 @pytest.mark.parametrize("version", ["v1.25.3", "v1.36.0"])

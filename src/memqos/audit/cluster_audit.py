@@ -271,7 +271,8 @@ def _defaults_request(limits: LimitRange) -> bool:
 
 def _quota_headrooms(quota: ResourceQuota) -> list[QuotaHeadroom]:
     status = quota.status
-    hard: Amounts = amounts_of(status.hard or quota.spec.hard, "status.hard")
+    given = (status.hard, "status.hard") if status.hard else (quota.spec.hard, "spec.hard")
+    hard: Amounts = amounts_of(*given)
     used: Amounts = amounts_of(status.used, "status.used")
     return [
         QuotaHeadroom(

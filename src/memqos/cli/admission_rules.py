@@ -7,6 +7,7 @@ import msgspec
 
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cluster.limit_range import (
+    CONTAINER_TYPE,
     POD_TYPE,
     LimitRange,
     LimitRangeAmounts,
@@ -14,9 +15,10 @@ from memqos.cluster.limit_range import (
     limit_range_amounts,
 )
 from memqos.cluster.quota import Quota, ResourceQuota, quota_applies, quota_of
-from memqos.errors import InputError
+from memqos.errors import InputError, nearest_name
 from memqos.findings.policy import AdmissionPolicy, policy_from_document
 from memqos.host.manifest_files import load_file
+from memqos.kube.shape import amounts_of
 from memqos.manifests.documents import Document, read_documents
 from memqos.release import Release
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from memqos.manifests.objects import Item
 
 _KINDS = ("LimitRange", "ResourceQuota")
+_RANGE_TYPES = (CONTAINER_TYPE, POD_TYPE, "PersistentVolumeClaim")
 _ANY_NAMESPACE = ""
 """The namespace of objects that do not name one: they apply to every pod."""
 
@@ -116,6 +119,13 @@ def _add_items(
 def _read_range(item: "Item", *, pod_defaults: bool) -> LimitRangeAmounts:
     limit_range = item.decode(LimitRange)
     for index, entry in enumerate(limit_range.spec.limits or ()):
+        # Others need a domain: validateLimitRangeTypeName(), pkg/apis/core/validation.
+        if entry.type not in _RANGE_TYPES and "/" not in entry.type:
+            raise InputError(
+                f"{entry.type!r} is not a type of limit ranges",
+                field=f"spec.limits[{index}].type",
+                hint=f"write {nearest_name(entry.type, _RANGE_TYPES) or ', '.join(_RANGE_TYPES)}",
+            )
         for name, values in (("default", entry.default), ("defaultRequest", entry.default_request)):
             if entry.type == POD_TYPE and values and not pod_defaults:
                 raise InputError(
@@ -128,6 +138,7 @@ def _read_range(item: "Item", *, pod_defaults: bool) -> LimitRangeAmounts:
 
 def _read_quota(item: "Item", release: Release, notes: list[str]) -> Quota:
     stored = item.decode(ResourceQuota)
+    amounts_of(stored.spec.hard, "spec.hard")  # errors name what is written
     quota = quota_of(stored)
     if not quota.hard and stored.spec.hard:
         # The resourcequota controller copies spec.hard into status at its first sync

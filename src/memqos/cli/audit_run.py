@@ -109,7 +109,12 @@ def run_audit(
                 )
                 for fault in other.faults:
                     census.add_fault(fault)
-            compared = _compare(_source_name(compare, live), here, there)
+            name = _source_name(compare, live)
+            if there.audit.pods or not other.faults:
+                compared = _compare(name, here, there)
+            else:
+                hint = "give a dump, 'cluster', or other settings such as release=1.37"
+                census.add_fault(InputError("nothing to compare with", file=name, hint=hint))
         report = AuditReport(
             audit=here.audit,
             enablement=resolved.enablement,

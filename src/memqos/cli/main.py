@@ -72,8 +72,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The entry point."""
-    if sys.stdout is None:  # memqos … >&-
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
+    _open_closed_streams()
     guard_streams()
     try:
         if instruction := os.environ.get("_MEMQOS_COMPLETE"):
@@ -106,6 +105,14 @@ def main() -> NoReturn:
             _discard_output()
         _complain(_describe_os_error(error))
         sys.exit(1)
+
+
+def _open_closed_streams() -> None:
+    """Replace what is closed (memqos … <&- >&-) for as long as this process lives."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _discard_output() -> None:

@@ -173,7 +173,12 @@ def load_observation(file: str, options: NodeOptions) -> ObservedNode:
     """The node of a snapshot, with another configuration or state if one is given."""
     from memqos.converge.snapshots import observe_snapshot_file
 
-    observation = observe_snapshot_file(file)
+    options.require_no_source(file)
+    return with_given_files(observe_snapshot_file(file), options)
+
+
+def with_given_files(observation: ObservedNode, options: NodeOptions) -> ObservedNode:
+    """A node with the configuration and the state of the options, where they name files."""
     configuration = load_kubelet_config(options.kubelet) or observation.configuration
     observation = msgspec.structs.replace(observation, configuration=configuration)
     return _with_state_file(observation, options.state)

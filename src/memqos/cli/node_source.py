@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -11,7 +12,7 @@ from memqos.cli.agent_access import agent_access_options, agent_endpoints
 from memqos.cli.cluster_access import LiveCluster
 from memqos.cli.help_sections import help_section
 from memqos.cli.node_agent import agent_options, agent_paths
-from memqos.cli.node_plan import NodeOptions, node_options, observe_node
+from memqos.cli.node_plan import NodeOptions, node_options, observe_node, with_given_files
 from memqos.cli.options import pod_source_from
 from memqos.converge.cluster_nodes import ClusterNodes
 from memqos.converge.live_node import LiveNode
@@ -93,9 +94,12 @@ def open_source(options: WatchOptions) -> NodeSource:
     if options.snapshot is not None and options.play is not None:
         raise click.UsageError("--snapshot shows one instant, and --play many: give one of them")
     if options.play is not None:
+        options.require_no_source(options.play)
         return _open_playback(options)
     if options.snapshot is not None:
-        return SnapshotNode(options.snapshot, options.plan_options(agent=True))
+        options.require_no_source(options.snapshot)
+        adjust = partial(with_given_files, options=options)
+        return SnapshotNode(options.snapshot, options.plan_options(agent=True), adjust)
     if options.is_cluster:
         return _open_cluster(options)
     root = options.cgroup_root

@@ -268,6 +268,13 @@ class PodSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     client_key: str | None
     server_name: str | None
 
+    def require_no_source(self, file: str) -> None:
+        """Refuse pods of this machine or of a cluster beside a file that has its own."""
+        if (self.pods, self.context, self.node_name) != (None, None, None):
+            raise click.UsageError(
+                f"{file} has its own pods: remove --pods, --context and --node-name"
+            )
+
 
 def pod_source_from(options: PodSourceOptions) -> "PodSource | None":
     """The source that these options name; None where none is named."""

@@ -164,7 +164,16 @@ def command(
 
 
 def _readings(config: KubeletConfiguration, given: EvictionInputs) -> tuple[ThresholdReading, ...]:
-    return tuple(threshold_readings(_settings(config).thresholds, given.observations))
+    thresholds = _settings(config).thresholds
+    for threshold in thresholds:
+        observed = given.observations.get(threshold.signal)
+        if observed is not None and not observed.capacity_known and threshold.is_share:
+            raise InputError(
+                f"the threshold of {threshold.signal} is a share of the node's memory, which is "
+                "unknown",
+                hint="give a /stats/summary as --usage, or a snapshot",
+            )
+    return tuple(threshold_readings(thresholds, given.observations))
 
 
 def _settings(config: KubeletConfiguration) -> EvictionSettings:

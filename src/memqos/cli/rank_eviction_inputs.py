@@ -58,7 +58,7 @@ class EvictionInputs(NamedTuple):
         seen = self.observations.get(MEMORY_AVAILABLE)
         used = sum([each.working_set or 0 for each in self.usage.values()])
         capacity = available + used if seen is None else max(seen.capacity, available)
-        observed = SignalObservation(available, capacity)
+        observed = SignalObservation(available, capacity, capacity_known=seen is not None)
         return self._replace(observations={**self.observations, MEMORY_AVAILABLE: observed})
 
 

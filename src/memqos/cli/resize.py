@@ -123,6 +123,11 @@ def command(
         _with_answers(each, pods, node, usage, resolved.settings.release)
         for each, pods in _resize_pods(reader, old, new, resolved)
     ]
+    names = {name for each in found for name in each.names}
+    for name in sorted(usage.keys() - names - {""}) if names else ():
+        raise click.UsageError(
+            f"--usage: no container {name}: there are {', '.join(sorted(names))}"
+        )
     if output == "table":
         _print(found, resolved, why=why)
     else:
@@ -251,7 +256,7 @@ def _full_name(pod: Pod) -> tuple[str, str | None]:
 
 def _parse_usage(text: str) -> tuple[str, int]:
     container, _, amount = text.rpartition("=")
-    return container, BytesType().convert(amount, None, None)
+    return container, BytesType().convert(amount, click.Option(["--usage"]), None)
 
 
 def _pod_as_stored(pod: Pod, release: Release) -> tuple[Pod, list[FieldError]]:

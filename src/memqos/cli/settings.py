@@ -145,7 +145,7 @@ def parse_compare(compare: str, options: SettingsArguments) -> SettingsArguments
     for part in compare.split(","):
         name, _, value = part.partition("=")
         if name == "factor":
-            changes[name] = FactorType().convert(value, None, None)
+            changes[name] = FactorType().convert(value, click.Option(["--compare"]), None)
         elif name == "policy" and value in POLICY_CHOICES:
             changes[name] = value
         elif name == "release" and value:

@@ -89,7 +89,8 @@ def command(
     else:
         size = write_output_file(out, encode_snapshot(snapshot))
         running, cgroups = len(snapshot.running), len(snapshot.cgroups)
-        print(f"{out}: {running} pods and {cgroups} cgroups in {format_bytes(size)}")
+        content = f"{pluralize(running, 'pod')} and {pluralize(cgroups, 'cgroup')}"
+        print(f"{out}: {content} in {format_bytes(size)}")
     faults = () if source is None else source.faults
     for fault in faults:
         complain(fault)

@@ -15,7 +15,7 @@ from memqos.cli.output import complain, emit, print_lines, print_markup
 from memqos.cli.why_files import (
     read_folder,
     read_pod_recordings,
-    read_snapshot,
+    read_snapshot_deaths,
     snapshot_pod_stories,
 )
 from memqos.cli.why_plan import plan_of_live_pod
@@ -154,11 +154,11 @@ def _print_recorded_deaths(
     from memqos.record.recent_deaths import recorded_deaths
 
     if snapshot is None:
-        recordings, options = read_folder(folder), f" --records {folder}"
-    else:
-        recordings, options = read_snapshot(snapshot), f" --snapshot {snapshot}"
-    deaths = recorded_deaths(recordings, namespace)
-    return _print_deaths(deaths, namespace, output, "the records", options)
+        deaths = recorded_deaths(read_folder(folder), namespace)
+        return _print_deaths(deaths, namespace, output, "the records", f" --records {folder}")
+    deaths = read_snapshot_deaths(snapshot, namespace)
+    evidence = "statuses and records in the snapshot"
+    return _print_deaths(deaths, namespace, output, evidence, f" --snapshot {snapshot}")
 
 
 def _print_deaths(

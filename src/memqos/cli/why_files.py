@@ -10,30 +10,33 @@ from memqos.host.record_files import read_recordings
 from memqos.record.recordings import Recording, latest_recordings
 
 if TYPE_CHECKING:
+    from memqos.record.recent_deaths import Death
     from memqos.record.snapshot_story import SnapshotStory
 
 
 def read_folder(folder: str) -> list[Recording]:
     """All records of an agent on this machine."""
-    if not os.path.isdir(folder):
+    try:
+        recordings = list(read_recordings(folder)) if os.path.isdir(folder) else []
+    except PermissionError as error:
+        file = error.filename or folder
+        raise InputError("permission denied", file=file, hint="run as root") from None
+    if not recordings:
         raise InputError(
             "there are no records here",
             file=folder,
             hint="memqos agent writes them; name their folder with --records, or read the "
             "cluster with -n",
         )
-    try:
-        return list(read_recordings(folder))
-    except PermissionError:
-        raise InputError("permission denied", file=folder, hint="run as root") from None
+    return recordings
 
 
-def read_snapshot(file: str) -> list[Recording]:
-    """All records of a snapshot."""
+def read_snapshot_deaths(file: str, namespace: str | None) -> "list[Death]":
+    """The containers that have died, by a snapshot."""
     from memqos.host.snapshots import load_snapshot
-    from memqos.record.snapshot_story import snapshot_recordings
+    from memqos.record.snapshot_story import snapshot_deaths
 
-    return list(snapshot_recordings(load_snapshot(file)))
+    return snapshot_deaths(load_snapshot(file), namespace)
 
 
 def read_pod_recordings(

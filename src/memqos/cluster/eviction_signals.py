@@ -17,6 +17,8 @@ class SignalObservation(NamedTuple):
     capacity: int
     at: int | None = None
     """When it was measured, in nanoseconds; None where that is unknown."""
+    capacity_known: bool = True
+    """Whether the capacity is that of the node; else it is what is available and in use."""
 
 
 SignalObservations = Mapping[str, SignalObservation]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
 from memqos.converge.node_plan import PlanOptions
-from memqos.converge.observation import observe_snapshot
+from memqos.converge.observation import ObservedNode, observe_snapshot
 from memqos.converge.observed_rows import observed_rows, plan_rows
 from memqos.host.snapshots import load_snapshot
 from memqos.kernel.file_formats import meminfo_of
@@ -30,9 +30,14 @@ class NodeSource(Protocol):
 class SnapshotNode:
     """The node of a snapshot, as it was."""
 
-    def __init__(self, file: str, options: PlanOptions) -> None:
+    def __init__(
+        self,
+        file: str,
+        options: PlanOptions,
+        adjust: Callable[[ObservedNode], ObservedNode] = lambda observed: observed,
+    ) -> None:
         snapshot = load_snapshot(file)
-        observation = observe_snapshot(snapshot, file)
+        observation = adjust(observe_snapshot(snapshot, file))
         row_plan = plan_rows(observation, options)
         at = milliseconds(snapshot.taken_at) or 0
         rows = observed_rows(observation, row_plan, at, processes=tuple(snapshot.all_processes))

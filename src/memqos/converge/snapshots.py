@@ -248,26 +248,27 @@ _NODE_FILE: Final = record_file_name(NODE_SUBJECT)
 def add_records(snapshot: Snapshot, folder: str, most: int = SNAPSHOT_RECORD_BYTES) -> Snapshot:
     """The snapshot with the recordings in a folder; its notes say how many are missing."""
     try:
-        names = _latest_first(folder)
-    except PermissionError:
-        notes = (*snapshot.notes, f"no records: {folder}: permission denied – run as root")
-        return msgspec.structs.replace(snapshot, notes=notes)
+        records, notes = _newest_records(folder, most)
+    except PermissionError as error:
+        file = error.filename or folder
+        records, notes = {}, (f"no records: {file}: permission denied – run as root",)
+    return msgspec.structs.replace(snapshot, records=records, notes=(*snapshot.notes, *notes))
+
+
+def _newest_records(folder: str, most: int) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Files of recordings in base64, and a note on those there is no room for."""
     records: dict[str, str] = {}
-    count = 0
-    for name in names:
+    names = _latest_first(folder)
+    for count, name in enumerate(names):
         files = {
             name + suffix: read_record_file(os.path.join(folder, name + suffix))
             for suffix in HALF_SUFFIXES
         }
         most -= sum(map(len, files.values()))
         if most < 0:
-            break
-        count += 1
+            return records, (f"records: the newest {count} of {len(names)}",)
         records |= {file: b64encode(data).decode() for file, data in files.items() if data}
-    notes = snapshot.notes
-    if count < len(names):
-        notes += (f"records: the newest {count} of {len(names)}",)
-    return msgspec.structs.replace(snapshot, records=records, notes=notes)
+    return records, ()
 
 
 def _latest_first(folder: str) -> list[str]:

@@ -266,7 +266,9 @@ def check_psi(facts: NodeFacts) -> Iterator[Finding]:
         "measured",
         "/proc/pressure",
         (why or "none was recorded",),
-        "boot with psi=1, on a kernel built with CONFIG_PSI",
+        "run memqos doctor on the node, or take a new snapshot"
+        if why is None
+        else "boot with psi=1, on a kernel built with CONFIG_PSI",
     )
 
 

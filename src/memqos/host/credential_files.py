@@ -42,7 +42,7 @@ def client_context(ca_file: str | None = None, ca_data: str | None = None) -> "s
     return context
 
 
-def describe_tls_error(error: Exception) -> str:
+def describe_tls_error(error: BaseException) -> str:
     """The reason of an error of a socket, of TLS or of a file, in lower case."""
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
     return str(reason or error).lower().replace("_", " ")

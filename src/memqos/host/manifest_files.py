@@ -16,7 +16,7 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 _CHUNK = 1 << 20
 _HINTS = {
     errno.ENOENT: "check the path",
-    errno.EACCES: "permission denied: run as a user who can read it",
+    errno.EACCES: "run as a user who can read it",
 }
 
 LoadedFile = tuple[str, bytes | InputError]

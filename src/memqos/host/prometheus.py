@@ -134,7 +134,7 @@ class PrometheusHistory:
             data = answer.read(_LARGEST_ANSWER + 1)
         except (HTTPError, OSError) as error:
             raise Unreachable(
-                f"{self._where}: {describe_tls_error(error)}",
+                f"{self._where}: {describe_tls_error(_socket_error(error))}",
                 hint="is this the address of Prometheus, and is it reachable from here?",
             ) from None
         if len(data) > _LARGEST_ANSWER:
@@ -176,3 +176,10 @@ class PrometheusHistory:
                 hint="give files in PEM, the key without passphrase",
             ) from None
         return context
+
+
+def _socket_error(error: BaseException) -> BaseException:
+    """What the socket or TLS reported: the text of urllib3's own errors has its objects in it."""
+    while not isinstance(error, OSError) and (inner := error.__cause__ or error.__context__):
+        error = inner
+    return error

@@ -301,5 +301,7 @@ def read_record_file(path: str, largest: int = _LARGEST) -> bytes:
     """A file's content; empty where it is missing, a link or a pipe."""
     try:
         return durable.read_plain_file(path, largest)
+    except PermissionError:
+        raise
     except OSError:
         return b""

@@ -1,7 +1,7 @@
 """Load the snapshot of a node, and the kubelet configuration in it."""
 
 from memqos.host.manifest_files import load_file
-from memqos.manifests.documents import Document, find_document
+from memqos.manifests.documents import Document, find_document, read_documents
 from memqos.manifests.snapshot import Snapshot, read_snapshot
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.settings.facts import facts_of_snapshot
@@ -16,9 +16,14 @@ def load_snapshot(file: str) -> Snapshot:
 
 
 def read_document(file: str, kind: str) -> Document:
-    """The first document of a kind; a file without one is refused."""
+    """The document of a kind; a file without one, or with two, is refused."""
     name, data = load_file(file)
-    return find_document(data, name, kind)
+    found = find_document(data, name, kind)
+    for other in read_documents(data, name):
+        if isinstance(other, Document) and other.kind == kind and other.index != found.index:
+            what, hint = f"the file has another {kind}", f"give a file with one {kind}"
+            raise other.error(what, "kind", hint)
+    return found
 
 
 def snapshot_cgroup_names(snapshot: Snapshot, file: str) -> CgroupNames:

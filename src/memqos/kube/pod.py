@@ -225,6 +225,7 @@ class PodCondition(_Object, frozen=True):
     type: str = ""
     status: str | None = None
     reason: str | None = None
+    last_transition_time: str | None = None
 
 
 class ClaimMapping(_Object, frozen=True):

@@ -50,6 +50,7 @@ _MESSAGES: Final[dict[ErrorType, str]] = {
 _PLAIN: Final = frozenset({CPU, MEMORY})
 """Names that need no check: valid in any stanza."""
 _COUNTED_IN_BYTES: Final = frozenset({MEMORY, "ephemeral-storage"})
+_MI: Final = 1 << 20
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -158,9 +159,15 @@ def fractional_bytes(pod: Pod) -> Iterator[tuple[str, str, str]]:
         for name, raw in (amounts or {}).items():
             if name in _COUNTED_IN_BYTES and _is_fraction(raw):
                 message = f'fractional byte value "{raw}" is invalid, must be an integer'
-                number = str(raw).removesuffix("m")
-                hint = f"did you mean {number}M or {number}Mi?"
-                yield f"{field}[{name}]", message, hint if number != raw else "give whole bytes"
+                yield f"{field}[{name}]", message, _whole_bytes_hint(raw)
+
+
+def _whole_bytes_hint(raw: Raw) -> str:
+    whole = -(-milli_of(raw) // 1000)
+    if whole >= _MI:  # such as 1717986918400m, which autoscalers write for 1.6Gi
+        return f"write {whole}, to which it is rounded up"
+    number = str(raw).removesuffix("m")
+    return f"did you mean {number}M or {number}Mi?" if number != raw else "give whole bytes"
 
 
 def _is_fraction(raw: Raw) -> bool:

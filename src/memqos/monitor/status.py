@@ -58,6 +58,8 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of a cluster; `enforcing` are those whose agents enforce."""
     enforcing: int = 0
     throttled: tuple[ContainerRow, ...] = ()
+    throttling_known: bool = True
+    """Whether high events were read twice: one reading cannot show who is throttled."""
     actions: tuple[Action, ...] = ()
     """Of the last hour, the newest first."""
     problems: tuple[str, ...] = ()
@@ -86,6 +88,8 @@ def node_status(
         pods=_count_pods(instant),
         pod_source=None if agent is None else agent.pod_source or None,
         throttled=instant.throttled,
+        throttling_known=not (instant.rows or instant.unmeasured)
+        or any(row.high_events is not None for row in instant.rows),
         actions=tuple(recent_actions(recordings, instant.at)),
         problems=tuple(_problems(instant)),
         notes=(*instant.notes, *notes),

@@ -129,7 +129,7 @@ def kill_chapters(facts: RecordIndex) -> Iterator[Chapter]:
 
 
 def _limit_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
-    level = facts.level_at(kill.at - 1)
+    level = facts.level_before(kill.at)
     whose = _whose_limit(facts, kill)
     evidence = [*_rank_evidence(kill)]
     if kill.usage is not None:
@@ -269,9 +269,9 @@ def kill_count_chapters(facts: RecordIndex) -> Iterator[Chapter]:
     for record in facts.records_of(CountRecord):
         if record.event != "oom_kill" or any(abs(at - record.at) <= SAME_END for at in reported):
             continue
-        level = facts.level_at(record.at - 1)
+        level, known = facts.level_before(record.at), facts.level_at(record.at)
         trapped = level is not None and _is_trapped(level)
-        limit = None if level is None else level.max
+        limit = None if known is None else known.max
         evidence = [f"memory.events: oom_kill +{record.count}; the kernel's report was not read"]
         if level is not None:
             evidence.append(

@@ -8,7 +8,6 @@ import msgspec
 from memqos.errors import InputError, MemqosError
 from memqos.kube.pod import Container
 from memqos.kube.pod_history import (
-    Condition,
     Ended,
     KubeEvent,
     PastContainer,
@@ -135,7 +134,7 @@ def _add_to_story(
     reported: list[Chapter] = []
     if report.pod is not None:
         status = statuses_by_name(report.pod.status).get(story.container)
-        reported += _end_chapters(status, memory_limit(container))
+        reported += end_chapters(status, memory_limit(container))
         reported += _pod_chapters(report.pod, events)
     for each in events:
         event = add_evidence(chapters, each)
@@ -146,7 +145,7 @@ def _add_to_story(
         else:
             others[event.reason or ""] = others.get(event.reason or "", 0) + 1
     for chapter in reported:
-        _add_chapter(chapters, chapter)
+        add_chapter(chapters, chapter)
     chapters.sort(key=lambda chapter: chapter.at)
     times = [time for each in chapters for time in (each.at, each.until or each.at)]
     pod = report.pod
@@ -163,7 +162,7 @@ def _add_to_story(
     )
 
 
-def _add_chapter(chapters: list[Chapter], new: Chapter) -> None:
+def add_chapter(chapters: list[Chapter], new: Chapter) -> None:
     """Add a chapter, or its text as evidence to the nearest one about the same."""
     index = nearest_chapter(
         chapters, new.at, _NEAR.get(new.kind, -1), lambda it: it.kind == new.kind
@@ -178,7 +177,8 @@ def _add_chapter(chapters: list[Chapter], new: Chapter) -> None:
         chapters[index] = msgspec.structs.replace(known, evidence=known.evidence + more)
 
 
-def _end_chapters(status: PastContainer | None, limit: int | None) -> Iterator[Chapter]:
+def end_chapters(status: PastContainer | None, limit: int | None) -> Iterator[Chapter]:
+    """How a container has ended, as its status reports it."""
     if status is None:
         return
     for state in (status.last_state, status.state):
@@ -227,7 +227,7 @@ def _pod_chapters(pod: PastPod, events: Iterable[KubeEvent]) -> Iterator[Chapter
     if pod.status.reason == EVICTED:
         rule = quote_rule(EVICTION_RANK)
         yield Chapter(
-            at=_eviction_time(pod, conditions, events),
+            at=eviction_time(pod, events) or 0,
             kind="evicted",
             what="evicted by the kubelet",
             evidence=(printable_line(pod.status.message),) if pod.status.message else (),
@@ -251,13 +251,16 @@ def _pod_chapters(pod: PastPod, events: Iterable[KubeEvent]) -> Iterator[Chapter
             yield Chapter(at=at, kind="evicted", what=what, evidence=message)
 
 
-def _eviction_time(
-    pod: PastPod, conditions: Iterable[Condition], events: Iterable[KubeEvent]
-) -> int:
-    times = [each.last_transition_time for each in conditions if each.type == "DisruptionTarget"]
+def eviction_time(pod: PastPod, events: Iterable[KubeEvent] = ()) -> int | None:
+    """When the kubelet evicted it; the pod's own start where nothing says it."""
+    conditions = [
+        each.last_transition_time
+        for each in pod.status.conditions or ()
+        if each.type == "DisruptionTarget" and each.status == "True"
+    ]
     reported = [event.at for event in events if event.reason == EVICTED]
-    known = [*map(milliseconds, times), *reported, milliseconds(pod.status.start_time)]
-    return next((at for at in known if at is not None), 0)
+    known = [*map(milliseconds, conditions), *reported, milliseconds(pod.status.start_time)]
+    return next((at for at in known if at is not None), None)
 
 
 def _notes(pod: PastPod | None, container: str, others: dict[str, int]) -> Iterator[str]:

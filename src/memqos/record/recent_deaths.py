@@ -6,7 +6,7 @@ import msgspec
 
 from memqos.kube.pod_history import Ended, PastPod, milliseconds, statuses_by_name
 from memqos.kube.shape import containers_in
-from memqos.record.cluster_story import EVICTED, OOM_KILLED, memory_limit
+from memqos.record.cluster_story import EVICTED, OOM_KILLED, eviction_time, memory_limit
 from memqos.record.event_chapters import printable_line
 from memqos.record.format import CountRecord, KillRecord
 from memqos.record.recordings import SAME_END, RecordIndex, Recording
@@ -94,12 +94,16 @@ def _usage_at(recording: Recording, at: int) -> int | None:
 
 def _deaths_of_pod(pod: PastPod) -> Iterator[Death]:
     name, node = pod.metadata.name or "", pod.spec.node_name or ""
+    namespace = pod.metadata.namespace or "default"
     if pod.status.reason == EVICTED:
-        at = milliseconds(pod.status.start_time) or 0
-        for condition in pod.status.conditions or ():
-            if condition.type == "DisruptionTarget":
-                at = milliseconds(condition.last_transition_time) or at
-        yield Death(at=at, pod=name, container="", what="evicted by the kubelet", node=node)
+        yield Death(
+            at=eviction_time(pod) or 0,
+            namespace=namespace,
+            pod=name,
+            container="",
+            what="evicted by the kubelet",
+            node=node,
+        )
     limits = {each.name: memory_limit(each) for each in containers_in(pod.spec)}
     for container, status in statuses_by_name(pod.status).items():
         for state in (status.state, status.last_state):
@@ -111,6 +115,7 @@ def _deaths_of_pod(pod: PastPod) -> Iterator[Death]:
             reason = "OOM-killed by the kernel" if is_oom else _describe_end(ended)
             yield Death(
                 at=at_end,
+                namespace=namespace,
                 pod=name,
                 container=container,
                 what=reason,

@@ -1,6 +1,6 @@
 """Recordings: the records of one container with times by the wall clock, and an index of them."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -113,6 +113,11 @@ class RecordIndex:
         if not self.levels:
             return None
         return self.levels[max(0, bisect_right(self._times, at) - 1)]
+
+    def level_before(self, at: int) -> LevelRecord | None:
+        """The last level before a time."""
+        index = bisect_left(self._times, at)
+        return self.levels[index - 1] if index else None
 
     def peak(self, since: int, until: int) -> int:
         return max([each.current for each in self.levels if since <= each.at <= until], default=0)

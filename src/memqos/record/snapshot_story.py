@@ -8,24 +8,30 @@ from typing import Final, NamedTuple
 import msgspec
 
 from memqos.kernel.file_formats import stall_of
-from memqos.kube.pod import ContainerStatus, Pod
-from memqos.kube.pod_history import milliseconds, statuses_by_name
+from memqos.kube.pod import Container, Pod, PodStatus
+from memqos.kube.pod_history import PastPod, milliseconds, statuses_by_name
 from memqos.kube.shape import containers_of
 from memqos.manifests.snapshot import Snapshot
 from memqos.plan.names import CgroupNames
 from memqos.plan.owners import Owners
 from memqos.plan.setting import FileSettings
-from memqos.record.chapters import Chapter, Story
+from memqos.record.chapters import Chapter, Story, limit_remedies, limit_rule
+from memqos.record.cluster_story import (
+    EVICTED,
+    add_chapter,
+    end_chapters,
+    eviction_time,
+    memory_limit,
+)
 from memqos.record.format import (
     HALF_SUFFIXES,
-    CountRecord,
     EvictionRecord,
     FlightRecord,
-    KillRecord,
     Subject,
     subject_of,
 )
 from memqos.record.readings import MemoryReading, level_of, reading_of
+from memqos.record.recent_deaths import Death, list_deaths, recorded_deaths, with_recorded_usage
 from memqos.record.recordings import (
     SAME_END,
     Recording,
@@ -60,6 +66,28 @@ def _decode_file(files: Mapping[str, str], name: str) -> bytes:
 
 
 _SINGLE_LOOK_NOTE: Final = "a snapshot is one reading: memqos agent records what happens over time"
+
+
+def snapshot_deaths(snapshot: Snapshot, namespace: str | None) -> list[Death]:
+    """How containers have ended by records and by statuses, the latest first."""
+    recordings = list(snapshot_recordings(snapshot))
+    recorded = recorded_deaths(recordings, namespace)
+    reported = [
+        with_recorded_usage(each, recordings)
+        for each in list_deaths(map(_past_pod, snapshot.running))
+        if namespace in (None, each.namespace)
+        and not any(_is_same_death(each, known) for known in recorded)
+    ]
+    return sorted([*recorded, *reported], key=lambda death: -death.at)
+
+
+def _is_same_death(reported: Death, recorded: Death) -> bool:
+    if (reported.namespace, reported.pod) != (recorded.namespace, recorded.pod):
+        return False
+    if not reported.container:  # all of the pod was evicted
+        return reported.what == recorded.what
+    is_near = abs(reported.at - recorded.at) <= SAME_END
+    return is_near and reported.container == recorded.container
 
 
 class SnapshotStory(NamedTuple):
@@ -106,10 +134,10 @@ def snapshot_stories(
 class _Look(NamedTuple):
     """A container as the snapshot shows it."""
 
-    pod: Pod
     who: Subject
     files: Mapping[str, str]
-    status: ContainerStatus | None
+    container: Container
+    past: PastPod
     at: int
 
 
@@ -122,62 +150,79 @@ def _looks(snapshot: Snapshot, names: CgroupNames, pod: Pod) -> Iterator[_Look]:
         for path, content in snapshot.cgroups.items()
         if (owner := owners.of(path)) is not None and owner.pod == key and owner.container
     }
-    statuses = statuses_by_name(pod.status)
+    past = _past_pod(pod)
     for container in containers_of(pod):
         name = container.name
-        yield _Look(pod, subject_of(pod, name), files.get(name, {}), statuses.get(name), at)
+        yield _Look(subject_of(pod, name), files.get(name, {}), container, past, at)
+
+
+def _past_pod(pod: Pod) -> PastPod:
+    status = pod.status or PodStatus()
+    return msgspec.convert(
+        msgspec.structs.replace(pod, status=status), PastPod, from_attributes=True
+    )
 
 
 def _story_of_look(
     look: _Look, recording: Recording | None, node: Recording | None, planned: PlanLookup
 ) -> SnapshotStory:
     reading = reading_of(look.files, look.at)
+    levels = [] if reading is None else [level_of(reading)]
     if recording is not None:
-        current = [] if reading is None else [level_of(reading)]
         known = recording.records
-        later = [each for each in _status_records(look) if not _is_known(each, known)]
-        whole = msgspec.structs.replace(recording, records=(*known, *later, *current))
-        return SnapshotStory(whole, story_of(whole, node, planned), True)
-    records = [] if reading is None else _reading_records(reading)
-    alone = Recording(look.who, (*records, *_status_records(look)))
-    story = story_of(alone)
-    chapters = list(story.chapters)
+        is_recorded = any(isinstance(each, EvictionRecord) for each in known)
+        later = () if is_recorded else _eviction_records(look)
+        whole = msgspec.structs.replace(recording, records=(*known, *later, *levels))
+        story = story_of(whole, node, planned)
+        return SnapshotStory(whole, _with_chapters(story, look), True)
+    alone = Recording(look.who, (*levels, *_eviction_records(look)))
+    counted = []
     if reading is not None and reading.events.get("high"):
-        chapters.append(_throttle_chapter(reading, look.files, planned(look.who.container)))
-    chapters.sort(key=lambda chapter: chapter.at)
+        counted.append(_throttle_chapter(reading, look.files, planned(look.who.container)))
+    if reading is not None and reading.events.get("oom_kill"):
+        counted.append(_kill_chapter(reading))
+    story = _with_chapters(story_of(alone), look, counted)
     story = msgspec.structs.replace(
         story,
         since=story.since or look.at,
         until=story.until or look.at,
-        chapters=tuple(chapters),
         notes=(*story.notes, _SINGLE_LOOK_NOTE),
     )
     return SnapshotStory(alone, story, False)
 
 
-def _reading_records(reading: MemoryReading) -> list[FlightRecord]:
-    kills = reading.events.get("oom_kill", 0)
-    return [level_of(reading), *([CountRecord(reading.at, "oom_kill", kills)] if kills else [])]
+def _with_chapters(story: Story, look: _Look, counted: Iterable[Chapter] = ()) -> Story:
+    """The same with what is counted in the cgroup, and with how the container has ended."""
+    chapters = [*story.chapters, *counted]
+    status = statuses_by_name(look.past.status).get(look.who.container)
+    for chapter in end_chapters(status, memory_limit(look.container)):
+        add_chapter(chapters, chapter)
+    return msgspec.structs.replace(
+        story, chapters=tuple(sorted(chapters, key=lambda chapter: chapter.at))
+    )
 
 
-def _status_records(look: _Look) -> Iterator[FlightRecord]:
-    status, pod = look.status, look.pod
-    last = None if status is None or status.last_state is None else status.last_state.terminated
-    if last is not None and last.reason == "OOMKilled":
-        yield CountRecord(milliseconds(last.finished_at) or look.at, "oom_kill", 1)
-    if pod.status is not None and pod.status.reason == "Evicted":
-        yield EvictionRecord(look.at, "Evicted", pod.status.message or "")
+def _eviction_records(look: _Look) -> Iterator[FlightRecord]:
+    status = look.past.status
+    if status.reason == EVICTED:
+        at = eviction_time(look.past) or look.at
+        yield EvictionRecord(at, EVICTED, status.message or "")
 
 
-def _is_known(reported: FlightRecord, records: Iterable[FlightRecord]) -> bool:
-    """Whether what a status reports is recorded as well."""
-    if isinstance(reported, EvictionRecord):
-        return any(isinstance(each, EvictionRecord) for each in records)
-    return any(
-        abs(each.at - reported.at) <= SAME_END
-        for each in records
-        if isinstance(each, KillRecord)
-        or (isinstance(each, CountRecord) and each.event == "oom_kill")
+def _kill_chapter(reading: MemoryReading) -> Chapter:
+    kills = pluralize(reading.events["oom_kill"], "process", "processes")
+    rule = limit_rule()
+    return Chapter(
+        at=reading.at,
+        kind="killed",
+        what=f"OOM-killed by the kernel: {kills}",
+        evidence=(
+            "memory.events has counted this since its cgroup was created; one reading cannot show "
+            "when",
+        ),
+        rule=rule.id,
+        because=rule.text,
+        remedies=tuple(limit_remedies(reading.max)),
     )
 
 

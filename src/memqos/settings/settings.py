@@ -64,6 +64,12 @@ class Settings(msgspec.Struct, frozen=True):
                 hint=f"one of {', '.join(POLICIES)}",
             )
 
+    @property
+    def reservation(self) -> str:
+        """What is reserved, in words: a release without policies reserves every request."""
+        knows_policy = KNOWS_POLICY.at(self.release.minor)
+        return f"policy {self.policy}" if knows_policy else "hard reservation"
+
 
 class SettingsOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings as a person states them; what is None follows from the node."""

@@ -63,7 +63,7 @@ class Replay:
         self._seconds = self._protected = 0.0
         self._days: set[int] = set()
         self._throttled = _ExcessCounter(levels.high)
-        self._killed = _ExcessCounter(levels.max)
+        self._killed = _ExcessCounter(levels.max, is_one_event=True)
 
     def add(self, times: Sequence[float], values: Sequence[float]) -> None:
         """Count samples in order; earlier ones than the last are skipped."""
@@ -106,8 +106,9 @@ class Replay:
 
 
 class _ExcessCounter:
-    def __init__(self, level: int | None) -> None:
+    def __init__(self, level: int | None, *, is_one_event: bool = False) -> None:
         self._level = level
+        self._is_one_event = is_one_event
         self._found = Excess(episodes=[])
         self._open: Episode | None = None
         self._days: set[int] = set()
@@ -115,7 +116,9 @@ class _ExcessCounter:
     def count(self, at: float, used: float, seconds: float, *, is_gap: bool) -> None:
         if self._level is not None and used > self._level:
             self._found.seconds += seconds
-            self._days.add(int(at // _DAY))
+            # A container is killed once, when its usage rises above the limit.
+            if self._open is None or not self._is_one_event:
+                self._days.add(int(at // _DAY))
             if self._open is None:
                 self._open = Episode(at, at + seconds, used)
             else:

@@ -732,6 +732,11 @@ contexts:
         empty = self.put(tmp_path / "config", "\n")
         assert "no kubeconfig" in refusal(lambda: load_kubeconfig([empty]))
 
+    def test_a_file_that_is_no_kubeconfig_has_no_contexts(self, tmp_path: Path) -> None:
+        file = self.put(tmp_path / "pod.yaml", "apiVersion: v1\nkind: Pod\n")
+        text = refusal(lambda: load_kubeconfig([file]))
+        assert "there are no contexts: give another file with --kubeconfig" in text
+
     def test_the_environment_names_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

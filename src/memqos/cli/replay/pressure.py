@@ -87,7 +87,7 @@ def replay_eviction_thresholds(case: ReplayCase) -> dict[str, Any]:
         return {"error": read.faults[0].problem, **dict.fromkeys(keys)}
     observations = {
         signal: SignalObservation(
-            *[whole(milli_of(recorded[key])) for key in ("available", "capacity")]
+            whole(milli_of(recorded["available"])), whole(milli_of(recorded["capacity"]))
         )
         for signal, recorded in (case.get("observations") or {}).items()
     }

@@ -93,7 +93,7 @@ def settings_title(settings: Settings, enablement: Enablement) -> str:
     if not enablement.is_on:
         return title
     factor = "" if settings.factor is None else f" · factor {settings.factor:g}"
-    return f"{title} · policy {settings.policy}{factor}"
+    return f"{title} · {settings.reservation}{factor}"
 
 
 def compare_amounts(measure: Measure, before: int, after: int) -> tuple[str, str, str]:
@@ -164,7 +164,7 @@ def _node_lines(report: AuditReport) -> list[Line]:
     rows += [_node_row(node) for node in nodes[:_SHOWN_NODES]]
     shown = "the fullest nodes:" if len(nodes) > _SHOWN_NODES else "nodes, the fullest first:"
     lines: list[Line] = ["", shown, Table(rows, drop=_DROP_NODE)]
-    busiest = max(nodes, key=lambda node: (node.usage, node.name))
+    busiest = max(nodes, key=lambda node: node.usage)
     if busiest.evicted_first:
         order = ", ".join(each.pod for each in busiest.evicted_first)
         lines.append(f"evicted first on {busiest.name}: {order}")

@@ -137,9 +137,9 @@ def threshold_lines(readings: Sequence[ThresholdReading]) -> Iterator[str]:
             yield f"{threshold.signal} ({kind}): not observed"
             continue
         met = "met" if reading.met else "not met"
+        capacity = f" of {format_bytes(observed.capacity)}" if observed.capacity_known else ""
         yield (
-            f"{threshold.signal} ({kind}): {format_bytes(observed.available)} of "
-            f"{format_bytes(observed.capacity)} available, "
+            f"{threshold.signal} ({kind}): {format_bytes(observed.available)}{capacity} available, "
             f"threshold {format_bytes(limit.value)}: {met}"
         )
 
@@ -319,7 +319,7 @@ def _reading_data(reading: ThresholdReading) -> dict[str, Any]:
         "signal": reading.threshold.signal,
         "hard": reading.threshold.hard,
         "available": None if observed is None else observed.available,
-        "capacity": None if observed is None else observed.capacity,
+        "capacity": observed.capacity if observed is not None and observed.capacity_known else None,
         "threshold": None if limit is None else limit.value,
         "met": reading.met,
     }

@@ -16,7 +16,7 @@ from memqos.plan.semantics import Semantics
 from memqos.plan.setting import NEEDS_NODE, FileSettings, FileValue, Setting
 from memqos.plan.volumes import VolumeSize
 from memqos.settings.enablement import Enablement
-from memqos.settings.settings import KNOWS_POLICY, Settings
+from memqos.settings.settings import Settings
 from memqos.units import format_bytes, format_exact_bytes
 
 
@@ -57,11 +57,7 @@ def settings_line(settings: Settings, enablement: Enablement) -> str:
     )
     if settings.memory_allocatable is not None:
         node += f", {format_bytes(settings.memory_allocatable)} allocatable"
-    policy = (
-        f"policy {settings.policy}"
-        if KNOWS_POLICY.at(settings.release.minor)
-        else "hard reservation"
-    )
+    policy = settings.reservation
     if settings.placement != "containers":
         policy += f", placement {settings.placement}"
     effective = (policy, factor) if enablement.is_on else ()

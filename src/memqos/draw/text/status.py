@@ -73,7 +73,8 @@ def _converged_words(status: StatusReport) -> str:
 
 def _throttled_lines(status: StatusReport) -> Iterator[Line]:
     if not status.throttled:
-        yield _row("throttled", "none")
+        unknown = "unknown: one reading cannot show it; memqos doctor shows earlier high events"
+        yield _row("throttled", "none" if status.throttling_known else unknown)
         return
     for index, row in enumerate(status.throttled[:_SHOWN]):
         high = "max" if row.high is None else format_bytes(row.high)

@@ -195,7 +195,7 @@ def load_kubeconfig(paths: Sequence[str], context: str | None = None) -> Cluster
         raise InputError(
             "no context is the current one",
             file=":".join(each.path for each in found),
-            hint=f"give --context, one of {_some(_names(found))}",
+            hint=_context_hint(_names(found)),
         )
     return _select_context(found, name)
 
@@ -212,7 +212,7 @@ def _select_context(found: Sequence[_File], name: str) -> ClusterAccess:
         raise InputError(
             f"there is no context {name}",
             file=":".join(each.path for each in found),
-            hint=f"give --context, one of {_some(_names(found))}",
+            hint=_context_hint(_names(found)),
         )
     of_context = chosen.context
     where, named_cluster = _first(
@@ -278,9 +278,11 @@ def _names(found: Iterable[_File]) -> list[str]:
     return list(dict.fromkeys(each.name for file in found for each in file.config.contexts or ()))
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN]) or "(there is none)"
-    return shown + (" …" if len(names) > _SHOWN else "")
+def _context_hint(names: Sequence[str]) -> str:
+    if not names:
+        return "there are no contexts: give another file with --kubeconfig"
+    shown = ", ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
+    return f"give --context, one of {shown}"
 
 
 _Paths = TypeVar("_Paths", Cluster, User)

@@ -117,6 +117,12 @@ class Threshold(msgspec.Struct, frozen=True):
     def condition(self) -> NodeCondition:
         return SIGNALS[self.signal]
 
+    @property
+    def is_share(self) -> bool:
+        """Whether it depends on the capacity."""
+        amounts = (self.value, self.min_reclaim)
+        return any(each is not None and each.percentage is not None for each in amounts)
+
     def limit(self, capacity: int, *, reclaimed: bool = False) -> Quantity:
         """Less than this meets it; once met, reclaiming continues until `reclaimed` is not."""
         limit = self.value.of(capacity)
