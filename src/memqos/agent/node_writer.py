@@ -219,7 +219,7 @@ class NodeWriter:
         stored = {file: container.kubelet.get(file) for file in MEMORY_FILES}
         owner_state = OwnerState("runtime", found.container_id, {**stored, MEMS: None})
         places = {(path, identity) for path, identity, _, _ in files}
-        journal.record_for_runtime(
+        journal.record_writes(
             [
                 *[
                     OwnerRecord(path, identity, owner_state)
