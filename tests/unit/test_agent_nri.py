@@ -14,6 +14,7 @@ from tests.fakes.node import RULE, memory_folder
 from tests.fakes.nri_runtime import CreationFailed, FakeNriRuntime
 from tests.unit.test_nri import Connected
 
+from memqos.agent import node_writer
 from memqos.agent.core.view import node_view
 from memqos.agent.events import EventLog
 from memqos.agent.metrics import metric_families
@@ -225,6 +226,26 @@ def test_a_container_that_ends_before_it_is_seen_leaves_nothing_to_restore(
     bed.start(pod)
     bed.runtime.stop_container("u1a")
     assert not [key for key in bed.node.writer.undo_entries if key[2] == NEW_CGROUP]
+
+
+def test_a_container_that_restarts_for_ever_does_not_fill_the_journal(
+    bed: PluginNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent itself has nothing to write: all values are the runtime's work."""
+    monkeypatch.setattr(node_writer, "COMPACT_AFTER", 50)
+    bed.announce(a_pod("u1"))
+    journal = bed.node.writer.open_journal()
+    for number in range(30):
+        path = f"{pod_path(a_pod('u1'))}/{number}"
+        assert bed.runtime.create("u1", "a", path, 128 * MI) == OWN
+        bed.runtime.start_container(str(number))
+        bed.node.core.note_cgroup_created(path, bed.node.now)
+        bed.settle()
+        bed.runtime.stop_container(str(number))
+        bed.node.core.note_cgroup_removed(path, bed.node.now)
+        bed.settle()
+    assert journal.appended <= 50
+    assert len(journal.undo_entries) < 30
 
 
 def test_without_a_journal_nothing_is_set(bed: PluginNode, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,6 @@ class NodeWriter:
         self._open = ExitStack()
         self._journal_lock = ExitStack()
         self._journal: Journal | None = None
-        self._journal_length = 0
         self._instance = _lock_instance(configuration.journal)
         self._open.callback(self._instance.release)
         self._writer = CgroupWriter(
@@ -135,9 +134,6 @@ class NodeWriter:
             skipped = {(each.step.change.path, each.step.change.file) for each in stale}
             rest = [step for step in steps if (step.change.path, step.change.file) not in skipped]
         self._renew_instance(results)
-        self._journal_length += 2 * len(results)
-        if self._journal_length > COMPACT_AFTER:
-            self._compact_journal(journal)
         return results, stale
 
     def restore(self, undo_entries: Collection[UndoEntry], report: Report) -> RollbackResult:
@@ -287,7 +283,8 @@ class NodeWriter:
             journal = self._journal_lock.enter_context(
                 open_journal(self.configuration.journal, self._writer.hierarchy())
             )
-            self._compact_journal(journal)
+            if journal.undo_entries:
+                self._compact(journal)
             self._journal = journal
         return self._journal
 
@@ -297,11 +294,16 @@ class NodeWriter:
             self._journal_lock.close()
             self._journal = None
 
+    def compact_journal(self) -> None:
+        """Keep the journal as short as the node allows, however long the agent runs."""
+        if self._journal is not None and self._journal.appended > COMPACT_AFTER:
+            self._compact(self._journal)
+
     def rewrite_journal(self) -> None:
         """Write the journal again where not all of it could be written."""
         if self.journal_fault is None or self._journal is None:
             return
-        self._compact_journal(self._journal)
+        self._compact(self._journal)
         if self._journal.failure is None:
             self.journal_fault = None
         self._journal.failure = None
@@ -339,11 +341,7 @@ class NodeWriter:
             report.log_error("journal", self.journal_fault)
             self._journal.failure = None
 
-    def _compact_journal(self, journal: Journal) -> None:
-        """Keep the journal as short as the node allows, however long the agent runs."""
-        self._journal_length = 0
-        if not journal.undo_entries:
-            return
+    def _compact(self, journal: Journal) -> None:
         unsettled = set()
         for (path, cgroup), owner_state in journal.owner_states.items():
             if self.fs.identity(path) is None and cgroup != NEW_CGROUP:

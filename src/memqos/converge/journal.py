@@ -8,7 +8,7 @@ cgroup tree in one boot, as no cgroup value outlives that.
 import errno
 import os
 import threading
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -118,6 +118,8 @@ class Journal:
         """What the owners of those cgroups kept before, likewise."""
         self.failure: OSError | None = None
         """Why what came of the intents is not recorded."""
+        self.appended = 0
+        """Records since the journal was last opened or written as a whole."""
         self._lock = threading.RLock()
         self._handle: int | None = None
         self._is_open = self.contents.is_open
@@ -236,6 +238,7 @@ class Journal:
                     self._keep_damaged()
                     durable.remove(self.path)
                     self._is_open = False
+                    self.appended = 0
             except OSError as error:
                 self.failure = error
             else:
@@ -274,7 +277,7 @@ class Journal:
         self._handle = os.open(self.path, flags)
         return self._handle
 
-    def _append_outcomes(self, outcomes: Iterable[OutcomeRecord]) -> None:
+    def _append_outcomes(self, outcomes: Sequence[OutcomeRecord]) -> None:
         if self.failure is None and self._handle is not None:
             try:
                 self._append(outcomes, self._handle)
@@ -283,7 +286,7 @@ class Journal:
 
     def _append(
         self,
-        records: Iterable[JournalRecord],
+        records: Sequence[JournalRecord],
         handle: int,
         sync: Callable[[int], None] = lambda _handle: None,
     ) -> None:
@@ -297,6 +300,7 @@ class Journal:
             os.ftruncate(handle, before)
             raise
         self._checksum = checksum
+        self.appended += len(records)
 
     def _replace(self, records: Iterable[JournalRecord]) -> None:
         data, checksum = encode_journal([self.hierarchy, *records])
@@ -304,6 +308,7 @@ class Journal:
         durable.replace(self.path, data)
         self._checksum = checksum
         self._is_open = True
+        self.appended = 0
 
     def _keep_damaged(self) -> None:
         """What cannot be read is kept for a person to look at."""
