@@ -206,7 +206,11 @@ class Journal:
             self._open()
         # One for each value that may be there: an outcome is about the last one.
         self._append_outcomes(
-            [OutcomeRecord(*key, written=False) for key in keys for _ in self.undo_entries[key].ours]
+            [
+                OutcomeRecord(*key, written=False)
+                for key in keys
+                for _ in self.undo_entries[key].ours
+            ]
         )
         self.undo_entries = {
             key: entry for key, entry in self.undo_entries.items() if key not in keys
