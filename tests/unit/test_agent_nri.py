@@ -319,6 +319,26 @@ def test_a_container_that_is_created_shows_that_nobody_else_sets_its_values(
     other.hang_up()
 
 
+def test_another_plugin_that_sets_values_of_one_pod_keeps_it_from_starting_only_twice(
+    bed: PluginNode,
+) -> None:
+    """Others are created meanwhile, so that refusals never follow one another."""
+    other = Connected(bed.runtime, "20", "other").wait_until_listed()
+    shared = bed.announce(a_pod("shared"))
+    for number in range(2):
+        other.handler.values = {HIGH: "4096"}
+        with pytest.raises(CreationFailed, match="both tried to set"):
+            bed.create(shared)
+        other.handler.values = {}
+        assert bed.create(bed.announce(a_pod(f"u{number}"))) == OWN
+    other.handler.values = {HIGH: "4096"}
+    assert bed.create(shared) == {HIGH: "4096"}
+    other.handler.values = {}
+    assert bed.create(bed.announce(a_pod("last"))) == OWN
+    assert "default/shared: the container a has failed to start 2 times" in bed.log.getvalue()
+    other.hang_up()
+
+
 def test_a_container_that_cannot_start_takes_no_values_from_others(bed: PluginNode) -> None:
     """Its command does not exist: the runtime removes it without an event of its start."""
     broken, sound = bed.announce(a_pod("broken")), bed.announce(a_pod("sound"))

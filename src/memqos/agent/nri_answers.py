@@ -141,8 +141,10 @@ class AnswerComposer:
         creation = self._unstarted.pop(container, None)
         if creation is None:
             return
+        # Refused or not: another plugin may set values of this container alone, and others be
+        # created meanwhile.
+        self._count_failed_start(creation)
         if creation.is_created:
-            self._count_failed_start(creation)
             return
         self._refusals += 1
         if self._refusals == _REFUSALS:
