@@ -13,6 +13,7 @@ from tests.fakes.nri_messages import message
 from tests.fakes.nri_runtime import EVENTS, CreationFailed, FakeNriRuntime
 
 from memqos.errors import Unreachable
+from memqos.findings.facts import NriFacts
 from memqos.host.nri.messages import NriContainer, RuntimeInfo
 from memqos.host.nri.mux import ConnectionEnded
 from memqos.host.nri.plugin import NriConnection, UpdateRefused
@@ -288,13 +289,24 @@ def test_the_socket_is_looked_at_and_its_plugins_are_named(runtime: FakeNriRunti
     runtime.socket.parent.chmod(0o700)
     plugins = [Connected(runtime, "10", name).wait_until_listed() for name in ("p", "q")]
     found = read_nri(str(runtime.socket))
+    assert found is not None
     assert (found.mode, found.folder_mode) == (0o755, 0o700)
     own = f"{Path('/proc/self/comm').read_text().strip()} (PID {os.getpid()})"
     assert found.plugins == (own, own)
     for plugin in plugins:
         plugin.hang_up()
     missing = runtime.socket.with_name("none.sock")
-    assert read_nri(str(missing)).mode is None
+    assert read_nri(str(missing)) == NriFacts(socket=str(missing))
+
+
+def test_a_socket_in_a_folder_of_root_is_not_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: str) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert read_nri() is None
 
 
 def test_a_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
