@@ -394,6 +394,18 @@ def test_a_runtime_that_restarts_is_connected_to_again(bed: PluginNode) -> None:
     assert bed.create(bed.announce(a_pod("u2"))) == OWN
 
 
+def test_an_agent_whose_runtime_has_nri_off_names_the_folder_that_is_missing(folder: Path) -> None:
+    bed = PluginNode(folder)
+    bed.runtime.stop()
+    bed.runtime.socket.unlink()
+    bed.runtime.socket.parent.rmdir()
+    plugin = bed.new_plugin()
+    plugin.start()
+    eventually("it says what is missing", lambda: plugin.view().problem)
+    assert plugin.view().problem == f"{bed.runtime.socket.parent}: No such file or directory"
+    plugin.stop()
+
+
 def test_a_second_agent_waits_until_the_first_is_gone(bed: PluginNode) -> None:
     second = bed.new_plugin()
     second.start()

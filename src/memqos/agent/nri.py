@@ -144,8 +144,11 @@ class NriPlugin:
         while not self._stopping.is_set():
             try:
                 self._connect()
-            except (ConnectionEnded, Locked, OSError) as error:
+            except (ConnectionEnded, Locked) as error:
                 self._note_problem(str(error))
+            except OSError as error:
+                # The folder: where NRI is off, there is none.
+                self._note_problem(f"{error.filename}: {error.strerror}")
             except Exception as error:
                 # Whatever it is, the runtime continues without the plugin, which connects again.
                 self._note_problem(f"{type(error).__name__}: {error}")

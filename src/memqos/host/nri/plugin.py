@@ -104,8 +104,10 @@ class NriConnection:
                 stream, data = self._mux.receive()
                 for message in readers[stream].feed(data) if stream in readers else ():
                     self._accept(stream, message)
-        except (OSError, MalformedMessage) as error:
-            raise ConnectionEnded(str(error)) from None
+        except OSError as error:
+            raise ConnectionEnded(error.strerror or str(error)) from None
+        except MalformedMessage as error:
+            raise ConnectionEnded(f"the runtime sends what is no message: {error}") from None
         finally:
             self.hang_up()
 
