@@ -136,8 +136,13 @@ def bed(folder: Path) -> Iterator[PluginNode]:
 
 def test_a_container_of_a_known_pod_starts_with_its_values(bed: PluginNode) -> None:
     pod = bed.announce(a_pod("u1"))
+    [path] = container_paths(pod)
+    assert bed.plugin is not None
+    assert not bed.plugin.is_starting(path)
     assert bed.create(pod) == OWN
-    path = bed.start(pod)
+    assert bed.plugin.is_starting(path)
+    bed.start(pod)
+    assert not bed.plugin.is_starting(path)
     assert {file: bed.node.read(path, file) for file in OWN} == OWN
     bed.settle()
     # Nothing was left to write in the container.

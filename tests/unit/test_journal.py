@@ -409,6 +409,26 @@ def test_what_a_second_thread_records_changes_nothing_that_the_first_is_going_th
     assert [*journal.owner_states] == [PLACE[::2]]
 
 
+@pytest.mark.parametrize("runtime", ["crun", "runc"])
+def test_the_cgroup_that_crun_makes_within_a_scope_is_waited_for_until_its_container_starts(
+    journal: Journal, runtime: str
+) -> None:
+    scope = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-a.scope"
+    inner = f"{scope}/container"
+    journal.record_writes(
+        [intent("0", "4096", (path, "memory.low", NEW_CGROUP)) for path in (scope, inner)]
+    )
+    inodes = {scope: 7}
+    journal.bind_new(inodes.get, {scope, inner}.__contains__)
+    expected = {(scope, "memory.low", 7), (inner, "memory.low", NEW_CGROUP)}
+    assert journal.undo_entries.keys() == expected
+    if runtime == "crun":
+        inodes[inner] = 8
+    journal.bind_new(inodes.get)
+    expected = {(path, "memory.low", inode) for path, inode in inodes.items()}
+    assert journal.undo_entries.keys() == expected
+
+
 def test_what_a_killed_writer_left_half_written_is_removed_by_the_next(node: Node) -> None:
     os.makedirs(f"{node.journal_folder}/.memqos-folder", 0o700)
     os.chmod(node.journal_folder, 0o700)

@@ -80,6 +80,7 @@ class NodeWriter:
         """Why the journal lacks outcomes; rollback can do without them."""
         self._given_driver = driver
         self._has_nri: Callable[[], bool] = lambda: False
+        self._is_starting: Callable[[str], bool] = lambda _path: False
         self._reserved: frozenset[str] = frozenset()
         """Every reserved cgroup that the kubelet's configuration has named since the start."""
         self._open = ExitStack()
@@ -241,13 +242,22 @@ class NodeWriter:
     def bind_creations(self) -> None:
         """What was recorded of cgroups that are there by now is about these."""
         if self._journal is not None:
-            self._journal.bind_new(self.fs.identity)
+            self._journal.bind_new(self.fs.identity, self._is_starting)
 
     # Owners.
 
-    def set_nri(self, runtime: "RuntimeClient", is_connected: Callable[[], bool]) -> None:
-        """From now on this process is a plugin of a runtime, which comes and goes."""
+    def set_nri(
+        self,
+        runtime: "RuntimeClient",
+        is_connected: Callable[[], bool],
+        is_starting: Callable[[str], bool],
+    ) -> None:
+        """From now on this process is a plugin of a runtime, which comes and goes.
+
+        `is_starting` says, by its path, whether a container got values and has not started yet.
+        """
         self._writer.nri, self._has_nri = runtime, is_connected
+        self._is_starting = is_starting
 
     def rediscover_owners(self) -> str | None:
         """Find out who owns the cgroups now: runtimes come and go. Why one is missing."""

@@ -131,6 +131,10 @@ class NriPlugin:
             slowest_answer=self.slowest_answer,
         )
 
+    def is_starting(self, path: str) -> bool:
+        """Whether the container of a cgroup got values, and has not started yet."""
+        return self._composer.is_starting(path)
+
     def update_containers(self, updates: Mapping[str, Mapping[str, str]], timeout: float) -> None:
         """Have the runtime set and store values; see `NriConnection.update_containers`."""
         connection = self._connection

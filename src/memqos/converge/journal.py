@@ -172,18 +172,27 @@ class Journal:
         with self._lock:
             self._discard([key for key in self._new_keys() if not is_expected(key[0])])
 
-    def bind_new(self, identity: Callable[[str], int | None]) -> None:
-        """Cgroups that runtimes have made since are known by their inodes from now on."""
+    def bind_new(
+        self,
+        identity: Callable[[str], int | None],
+        is_starting: Callable[[str], bool] = lambda _path: False,
+    ) -> None:
+        """Cgroups that runtimes have made since are known by their inodes from now on.
+
+        `is_starting` says of which, by path, a part may still be missing.
+        """
         # Looked at before the lock is taken: a runtime may be waiting for it.
-        inodes = {key: identity(key[0]) for key in self._new_keys()}
-        scopes = {key[0] for key, inode in inodes.items() if inode is not None}
+        places = {key[0] for key in self._new_keys()}
+        starting = {outer(path) for path in places if is_starting(path)}
+        found = {path: identity(path) for path in places | set(map(outer, places))}
+        scopes = {path for path, inode in found.items() if inode is not None} - starting
         with self._lock:
-            known = {key: inode for key, inode in inodes.items() if key in self.undo_entries}
-            made = {key: inode for key, inode in known.items() if inode is not None}
+            new = self._new_keys()
+            made = {key: inode for key in new if (inode := found.get(key[0])) is not None}
             if made:
                 self.record_writes(self._bound_records(made))
-            # Only crun makes a cgroup within a scope.
-            self._discard([key for key in known if key in made or outer(key[0]) in scopes])
+            # Only crun makes a cgroup within a scope, a moment after the scope.
+            self._discard([key for key in new if key in made or outer(key[0]) in scopes])
 
     def _bound_records(self, made: dict[FileKey, int]) -> Iterator[OwnerRecord | PriorValueRecord]:
         for path, inode in {(key[0], inode) for key, inode in made.items()}:

@@ -52,8 +52,8 @@ class FolderLock:
             raise Locked(f"another memqos {what}", hint="stop one of the two") from None
 
     def release(self) -> None:
-        # A process that was forked meanwhile has the lock too, as long as it runs (flock(2)); unlike
-        # a writer's, what this one was for has ended.
+        # A process that was forked meanwhile has inherited it, and would keep it as long as it runs
+        # (flock(2)).
         fcntl.flock(self._handle, fcntl.LOCK_UN)
         os.close(self._handle)
 

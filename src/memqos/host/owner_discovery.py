@@ -65,7 +65,7 @@ def discover_owners(
 
 
 def read_nri(path: str = NRI_SOCKET) -> NriFacts | None:
-    """The runtime's NRI socket as it is; None where it cannot be looked at: its folder is root's."""
+    """The runtime's NRI socket as it is; None where only root may look at it."""
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
         folder_mode = stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)

@@ -127,7 +127,7 @@ class NriConnection:
         try:
             self._start_call("UpdateContainers", messages.encode_updates(updates), accept)
         except OSError as error:
-            # A part of the message may be sent: the rest of the connection would be read as its end.
+            # A part of the message may be sent: what follows would be read as its end.
             self.hang_up()
             raise unreachable_over_nri(f"takes no updates: {error.strerror}") from None
         if not done.wait(timeout):
