@@ -223,6 +223,17 @@ def test_an_agent_killed_before_it_saw_the_container_leaves_a_journal_of_it(
     assert bed.node.read(path, HIGH) == "max"
 
 
+def test_a_container_that_starts_after_a_rollback_is_restored_by_the_next(bed: PluginNode) -> None:
+    pod = bed.announce(a_pod("u1"))
+    bed.create(pod)
+    bed.node.roll_back()
+    path = bed.start(pod)
+    assert bed.node.read(path, HIGH) == OWN[HIGH]
+    bed.node.roll_back()
+    assert bed.node.read(path, HIGH) == "max"
+    assert not bed.node.writer.undo_entries
+
+
 def test_a_container_that_ends_before_it_is_seen_leaves_nothing_to_restore(
     bed: PluginNode,
 ) -> None:
