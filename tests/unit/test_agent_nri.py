@@ -14,6 +14,7 @@ from tests.fakes.node import RULE, memory_folder
 from tests.fakes.nri_runtime import CreationFailed, FakeNriRuntime
 from tests.unit.test_nri import Connected
 
+from memqos.agent import node_writer
 from memqos.agent.core.view import node_view
 from memqos.agent.events import EventLog
 from memqos.agent.metrics import metric_families
@@ -135,8 +136,13 @@ def bed(folder: Path) -> Iterator[PluginNode]:
 
 def test_a_container_of_a_known_pod_starts_with_its_values(bed: PluginNode) -> None:
     pod = bed.announce(a_pod("u1"))
+    [path] = container_paths(pod)
+    assert bed.plugin is not None
+    assert not bed.plugin.is_starting(path)
     assert bed.create(pod) == OWN
-    path = bed.start(pod)
+    assert bed.plugin.is_starting(path)
+    bed.start(pod)
+    assert not bed.plugin.is_starting(path)
     assert {file: bed.node.read(path, file) for file in OWN} == OWN
     bed.settle()
     # Nothing was left to write in the container.
@@ -217,6 +223,17 @@ def test_an_agent_killed_before_it_saw_the_container_leaves_a_journal_of_it(
     assert bed.node.read(path, HIGH) == "max"
 
 
+def test_a_container_that_starts_after_a_rollback_is_restored_by_the_next(bed: PluginNode) -> None:
+    pod = bed.announce(a_pod("u1"))
+    bed.create(pod)
+    bed.node.roll_back()
+    path = bed.start(pod)
+    assert bed.node.read(path, HIGH) == OWN[HIGH]
+    bed.node.roll_back()
+    assert bed.node.read(path, HIGH) == "max"
+    assert not bed.node.writer.undo_entries
+
+
 def test_a_container_that_ends_before_it_is_seen_leaves_nothing_to_restore(
     bed: PluginNode,
 ) -> None:
@@ -225,6 +242,26 @@ def test_a_container_that_ends_before_it_is_seen_leaves_nothing_to_restore(
     bed.start(pod)
     bed.runtime.stop_container("u1a")
     assert not [key for key in bed.node.writer.undo_entries if key[2] == NEW_CGROUP]
+
+
+def test_a_container_that_restarts_for_ever_does_not_fill_the_journal(
+    bed: PluginNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent itself has nothing to write: all values are the runtime's work."""
+    monkeypatch.setattr(node_writer, "COMPACT_AFTER", 50)
+    bed.announce(a_pod("u1"))
+    journal = bed.node.writer.open_journal()
+    for number in range(30):
+        path = f"{pod_path(a_pod('u1'))}/{number}"
+        assert bed.runtime.create("u1", "a", path, 128 * MI) == OWN
+        bed.runtime.start_container(str(number))
+        bed.node.core.note_cgroup_created(path, bed.node.now)
+        bed.settle()
+        bed.runtime.stop_container(str(number))
+        bed.node.core.note_cgroup_removed(path, bed.node.now)
+        bed.settle()
+    assert journal.appended <= 50
+    assert len(journal.undo_entries) < 30
 
 
 def test_without_a_journal_nothing_is_set(bed: PluginNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,6 +335,26 @@ def test_a_container_that_is_created_shows_that_nobody_else_sets_its_values(
     other.hang_up()
 
 
+def test_another_plugin_that_sets_values_of_one_pod_keeps_it_from_starting_only_twice(
+    bed: PluginNode,
+) -> None:
+    """Others are created meanwhile, so that refusals never follow one another."""
+    other = Connected(bed.runtime, "20", "other").wait_until_listed()
+    shared = bed.announce(a_pod("shared"))
+    for number in range(2):
+        other.handler.values = {HIGH: "4096"}
+        with pytest.raises(CreationFailed, match="both tried to set"):
+            bed.create(shared)
+        other.handler.values = {}
+        assert bed.create(bed.announce(a_pod(f"u{number}"))) == OWN
+    other.handler.values = {HIGH: "4096"}
+    assert bed.create(shared) == {HIGH: "4096"}
+    other.handler.values = {}
+    assert bed.create(bed.announce(a_pod("last"))) == OWN
+    assert "default/shared: the container a has failed to start 2 times" in bed.log.getvalue()
+    other.hang_up()
+
+
 def test_a_container_that_cannot_start_takes_no_values_from_others(bed: PluginNode) -> None:
     """Its command does not exist: the runtime removes it without an event of its start."""
     broken, sound = bed.announce(a_pod("broken")), bed.announce(a_pod("sound"))
@@ -351,6 +408,18 @@ def test_a_runtime_that_restarts_is_connected_to_again(bed: PluginNode) -> None:
     eventually("it is connected again", lambda: "connected over NRI" in bed.log.getvalue())
     assert "containers=1" in bed.log.getvalue()
     assert bed.create(bed.announce(a_pod("u2"))) == OWN
+
+
+def test_an_agent_whose_runtime_has_nri_off_names_the_folder_that_is_missing(folder: Path) -> None:
+    bed = PluginNode(folder)
+    bed.runtime.stop()
+    bed.runtime.socket.unlink()
+    bed.runtime.socket.parent.rmdir()
+    plugin = bed.new_plugin()
+    plugin.start()
+    eventually("it says what is missing", lambda: plugin.view().problem)
+    assert plugin.view().problem == f"{bed.runtime.socket.parent}: No such file or directory"
+    plugin.stop()
 
 
 def test_a_second_agent_waits_until_the_first_is_gone(bed: PluginNode) -> None:

@@ -554,6 +554,15 @@ def test_nri_that_nobody_uses_or_that_the_agent_cannot_use_is_shown() -> None:
     )
 
 
+def test_an_agent_that_is_connected_elsewhere_shows_that_nri_is_on() -> None:
+    connected = NriState(mode="on", runtime="containerd 2.1.9")
+    found = nri_finding(NriFacts(socket=NRI.socket), connected)
+    assert (found.severity, found.fix) == ("info", "none")
+    assert "NRI is on, and the agent is a plugin" in found.what
+    assert "the agent's nriSocket is another one" in found.evidence[0]
+    assert found.evidence[-1] == "the agent: connected"
+
+
 def test_an_nri_socket_that_anybody_may_connect_to_is_a_warning() -> None:
     assert nri_finding(replace(NRI, mode=0o777)).severity == "info"
     found = nri_finding(replace(NRI, mode=0o777, folder_mode=0o755))

@@ -12,6 +12,7 @@ from tests.fakes.node import CONTAINERS, MI, Node, a_plan, memory_folder
 
 from memqos.converge.journal import Journal, hierarchy_of, open_journal
 from memqos.converge.records import (
+    NEW_CGROUP,
     Damage,
     Hierarchy,
     IntentRecord,
@@ -26,6 +27,7 @@ from memqos.converge.records import (
 )
 from memqos.converge.undo import UndoEntry, undo_entries, write_records
 from memqos.errors import MemqosError
+from memqos.host import durable
 
 HEADER = Hierarchy("boot", "/sys/fs/cgroup", 1, 2)
 PLACE = ("/kubepods/pod1", "memory.low", 7)
@@ -117,13 +119,14 @@ class TestWhatIsOwed:
         assert [undo_entry.ours for undo_entry in entries.values()] == [("4096",), ("8192",)]
 
 
+@pytest.fixture
+def journal(node: Node) -> Iterator[Journal]:
+    with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as opened:
+        yield opened
+
+
 class TestAWriteInTheKubeletsPlace:
     """A value that the running kubelet keeps itself, as far as it has answered."""
-
-    @pytest.fixture
-    def journal(self, node: Node) -> Iterator[Journal]:
-        with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
-            yield journal
 
     def entry(self, journal: Journal, node: Node) -> tuple[str, tuple[str, ...], bool]:
         """What would be restored, for which values, and whether for sure; the file says so, too."""
@@ -381,6 +384,49 @@ class TestAnotherJournal:
         node.journal.write_bytes(encode_journal([newer])[0])
         with pytest.raises(MemqosError, match="format 2"):
             node.rollback()
+
+
+def test_what_a_second_thread_records_changes_nothing_that_the_first_is_going_through(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/kubepods/pod1/a"
+    new = (path, "memory.low", NEW_CGROUP)
+    owner = OwnerRecord(path, NEW_CGROUP, OwnerState("runtime", "a", {}))
+    journal.record_writes([intent("0", "4096"), owner_record(path=PLACE[0])])
+    begun: list[tuple[Iterator[object], Iterator[object]]] = []
+    append = durable.append
+
+    def append_while_another_reads(handle: int, data: bytes) -> None:
+        begun.append((iter(journal.undo_entries), iter(journal.owner_states)))
+        append(handle, data)
+
+    monkeypatch.setattr(durable, "append", append_while_another_reads)
+    journal.record_writes([owner, intent("0", "4096", new)])
+    assert [len(list(each)) for each in begun.pop()] == [1, 1]
+    journal.discard_new(lambda _path: False)
+    assert [len(list(each)) for each in begun.pop()] == [2, 2]
+    assert [*journal.undo_entries] == [PLACE]
+    assert [*journal.owner_states] == [PLACE[::2]]
+
+
+@pytest.mark.parametrize("runtime", ["crun", "runc"])
+def test_the_cgroup_that_crun_makes_within_a_scope_is_waited_for_until_its_container_starts(
+    journal: Journal, runtime: str
+) -> None:
+    scope = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-a.scope"
+    inner = f"{scope}/container"
+    journal.record_writes(
+        [intent("0", "4096", (path, "memory.low", NEW_CGROUP)) for path in (scope, inner)]
+    )
+    inodes = {scope: 7}
+    journal.bind_new(inodes.get, {scope, inner}.__contains__)
+    expected = {(scope, "memory.low", 7), (inner, "memory.low", NEW_CGROUP)}
+    assert journal.undo_entries.keys() == expected
+    if runtime == "crun":
+        inodes[inner] = 8
+    journal.bind_new(inodes.get)
+    expected = {(path, "memory.low", inode) for path, inode in inodes.items()}
+    assert journal.undo_entries.keys() == expected
 
 
 def test_what_a_killed_writer_left_half_written_is_removed_by_the_next(node: Node) -> None:

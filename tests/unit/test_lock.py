@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memqos.host.lock import Lock, Locked
+from memqos.host.lock import FolderLock, Lock, Locked
 
 ELSEWHERE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
 """Runs a command as pid 1 of a PID namespace of its own."""
@@ -71,3 +71,14 @@ def test_a_lock_of_an_older_memqos_is_not_believed_about_its_pid(tmp_path: Path)
     with pytest.raises(Locked, match=rf"another memqos \(pid {os.getpid()}\) is writing"):
         Lock(str(path))
     lock.release()
+
+
+def test_a_folder_is_free_again_though_a_process_that_has_inherited_the_lock_still_runs(
+    tmp_path: Path,
+) -> None:
+    lock = FolderLock(str(tmp_path), "is at work")
+    with pytest.raises(Locked, match="another memqos is at work"):
+        FolderLock(str(tmp_path), "is at work")
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(lock._handle,)):
+        lock.release()
+        FolderLock(str(tmp_path), "is at work").release()

@@ -1,19 +1,22 @@
 """The plugin side of NRI against a runtime that does what real ones were seen to do."""
 
+import errno
 import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.node import memory_folder
+from tests.fakes.nri_messages import message
 from tests.fakes.nri_runtime import EVENTS, CreationFailed, FakeNriRuntime
 
 from memqos.errors import Unreachable
+from memqos.findings.facts import NriFacts
 from memqos.host.nri.messages import NriContainer, RuntimeInfo
 from memqos.host.nri.mux import ConnectionEnded
-from memqos.host.nri.plugin import NriConnection
+from memqos.host.nri.plugin import NriConnection, UpdateRefused
 from memqos.host.owner_discovery import read_nri
 
 
@@ -240,18 +243,70 @@ def test_values_are_updated_unasked(runtime: FakeNriRuntime) -> None:
         plugin.connection.update_containers({"a": {"memory.low": "1"}}, timeout=60)
 
 
+def test_an_update_that_is_sent_in_part_ends_the_connection(
+    runtime: FakeNriRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent next would be read as its end: a creation would wait for its answer in vain."""
+    plugin = Connected(runtime).wait_until_listed()
+
+    def stop_within(stream: int, message: bytes) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(plugin.connection._mux, "send", stop_within)
+    with pytest.raises(Unreachable, match="takes no updates: Resource temporarily unavailable"):
+        plugin.connection.update_containers({"a": {"memory.low": "1"}}, timeout=PATIENCE)
+    eventually("the connection has ended", lambda: plugin.end is not None)
+
+
+def test_an_answer_to_an_update_that_makes_no_sense_is_a_refusal(
+    runtime: FakeNriRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = Connected(runtime).wait_until_listed()
+    nonsense = message("ConfigureAnswer").FromString(b"\x0a\x01\xff")
+    monkeypatch.setattr(runtime, "update_unasked", lambda _updates: nonsense)
+    with pytest.raises(UpdateRefused, match="the answer is not what it should be"):
+        plugin.connection.update_containers({"a": {"memory.low": "1"}}, timeout=PATIENCE)
+    plugin.hang_up()
+
+
+def test_nobody_waits_for_an_answer_that_is_no_message(
+    runtime: FakeNriRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = Connected(runtime).wait_until_listed()
+    eventually("the runtime has its answer", lambda: runtime.plugins)
+    [connected] = runtime.plugins
+    send = connected._send
+    monkeypatch.setattr(
+        connected, "_send", lambda stream, call, kind, _: send(stream, call, kind, b"\xff")
+    )
+    with pytest.raises(Unreachable, match="has hung up during an update"):
+        plugin.connection.update_containers({"a": {"memory.low": "1"}}, timeout=PATIENCE)
+    plugin.hang_up()
+
+
 def test_the_socket_is_looked_at_and_its_plugins_are_named(runtime: FakeNriRuntime) -> None:
     runtime.socket.chmod(0o755)
     runtime.socket.parent.chmod(0o700)
     plugins = [Connected(runtime, "10", name).wait_until_listed() for name in ("p", "q")]
     found = read_nri(str(runtime.socket))
+    assert found is not None
     assert (found.mode, found.folder_mode) == (0o755, 0o700)
     own = f"{Path('/proc/self/comm').read_text().strip()} (PID {os.getpid()})"
     assert found.plugins == (own, own)
     for plugin in plugins:
         plugin.hang_up()
     missing = runtime.socket.with_name("none.sock")
-    assert read_nri(str(missing)).mode is None
+    assert read_nri(str(missing)) == NriFacts(socket=str(missing))
+
+
+def test_a_socket_in_a_folder_of_root_is_not_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: str) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert read_nri() is None
 
 
 def test_a_socket_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -192,7 +192,9 @@ class Agent:
             log=self._log,
         )
         self._writer.set_nri(
-            NriRuntime(plugin, NRI_WRITE_SECONDS), lambda: plugin.runtime is not None
+            NriRuntime(plugin, NRI_WRITE_SECONDS),
+            lambda: plugin.runtime is not None,
+            plugin.is_starting,
         )
         plugin.on_connected = self._notifier(loop, WatchEvent("missed"))
         plugin.on_unknown = self._notifier(loop, WatchEvent("pods"))

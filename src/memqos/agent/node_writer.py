@@ -80,12 +80,12 @@ class NodeWriter:
         """Why the journal lacks outcomes; rollback can do without them."""
         self._given_driver = driver
         self._has_nri: Callable[[], bool] = lambda: False
+        self._is_starting: Callable[[str], bool] = lambda _path: False
         self._reserved: frozenset[str] = frozenset()
         """Every reserved cgroup that the kubelet's configuration has named since the start."""
         self._open = ExitStack()
         self._journal_lock = ExitStack()
         self._journal: Journal | None = None
-        self._journal_length = 0
         self._instance = _lock_instance(configuration.journal)
         self._open.callback(self._instance.release)
         self._writer = CgroupWriter(
@@ -135,9 +135,6 @@ class NodeWriter:
             skipped = {(each.step.change.path, each.step.change.file) for each in stale}
             rest = [step for step in steps if (step.change.path, step.change.file) not in skipped]
         self._renew_instance(results)
-        self._journal_length += 2 * len(results)
-        if self._journal_length > COMPACT_AFTER:
-            self._compact_journal(journal)
         return results, stale
 
     def restore(self, undo_entries: Collection[UndoEntry], report: Report) -> RollbackResult:
@@ -219,7 +216,7 @@ class NodeWriter:
         stored = {file: container.kubelet.get(file) for file in MEMORY_FILES}
         owner_state = OwnerState("runtime", found.container_id, {**stored, MEMS: None})
         places = {(path, identity) for path, identity, _, _ in files}
-        journal.record_for_runtime(
+        journal.record_writes(
             [
                 *[
                     OwnerRecord(path, identity, owner_state)
@@ -245,13 +242,22 @@ class NodeWriter:
     def bind_creations(self) -> None:
         """What was recorded of cgroups that are there by now is about these."""
         if self._journal is not None:
-            self._journal.bind_new(self.fs.identity)
+            self._journal.bind_new(self.fs.identity, self._is_starting)
 
     # Owners.
 
-    def set_nri(self, runtime: "RuntimeClient", is_connected: Callable[[], bool]) -> None:
-        """From now on this process is a plugin of a runtime, which comes and goes."""
+    def set_nri(
+        self,
+        runtime: "RuntimeClient",
+        is_connected: Callable[[], bool],
+        is_starting: Callable[[str], bool],
+    ) -> None:
+        """From now on this process is a plugin of a runtime, which comes and goes.
+
+        `is_starting` says, by its path, whether a container got values and has not started yet.
+        """
         self._writer.nri, self._has_nri = runtime, is_connected
+        self._is_starting = is_starting
 
     def rediscover_owners(self) -> str | None:
         """Find out who owns the cgroups now: runtimes come and go. Why one is missing."""
@@ -287,7 +293,8 @@ class NodeWriter:
             journal = self._journal_lock.enter_context(
                 open_journal(self.configuration.journal, self._writer.hierarchy())
             )
-            self._compact_journal(journal)
+            if journal.undo_entries:
+                self._compact(journal)
             self._journal = journal
         return self._journal
 
@@ -297,11 +304,16 @@ class NodeWriter:
             self._journal_lock.close()
             self._journal = None
 
+    def compact_journal(self) -> None:
+        """Keep the journal as short as the node allows, however long the agent runs."""
+        if self._journal is not None and self._journal.appended > COMPACT_AFTER:
+            self._compact(self._journal)
+
     def rewrite_journal(self) -> None:
         """Write the journal again where not all of it could be written."""
         if self.journal_fault is None or self._journal is None:
             return
-        self._compact_journal(self._journal)
+        self._compact(self._journal)
         if self._journal.failure is None:
             self.journal_fault = None
         self._journal.failure = None
@@ -339,11 +351,7 @@ class NodeWriter:
             report.log_error("journal", self.journal_fault)
             self._journal.failure = None
 
-    def _compact_journal(self, journal: Journal) -> None:
-        """Keep the journal as short as the node allows, however long the agent runs."""
-        self._journal_length = 0
-        if not journal.undo_entries:
-            return
+    def _compact(self, journal: Journal) -> None:
         unsettled = set()
         for (path, cgroup), owner_state in journal.owner_states.items():
             if self.fs.identity(path) is None and cgroup != NEW_CGROUP:

@@ -131,6 +131,10 @@ class NriPlugin:
             slowest_answer=self.slowest_answer,
         )
 
+    def is_starting(self, path: str) -> bool:
+        """Whether the container of a cgroup got values, and has not started yet."""
+        return self._composer.is_starting(path)
+
     def update_containers(self, updates: Mapping[str, Mapping[str, str]], timeout: float) -> None:
         """Have the runtime set and store values; see `NriConnection.update_containers`."""
         connection = self._connection
@@ -144,8 +148,11 @@ class NriPlugin:
         while not self._stopping.is_set():
             try:
                 self._connect()
-            except (ConnectionEnded, Locked, OSError) as error:
+            except (ConnectionEnded, Locked) as error:
                 self._note_problem(str(error))
+            except OSError as error:
+                # The folder: where NRI is off, there is none.
+                self._note_problem(f"{error.filename}: {error.strerror}")
             except Exception as error:
                 # Whatever it is, the runtime continues without the plugin, which connects again.
                 self._note_problem(f"{type(error).__name__}: {error}")

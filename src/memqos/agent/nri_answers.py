@@ -48,7 +48,7 @@ class _Creation(msgspec.Struct):
 
 
 class AnswerComposer:
-    """Knows containers from their creation to their start. For one thread only."""
+    """Knows containers from their creation to their start. For one thread, or as a method says."""
 
     def __init__(
         self,
@@ -76,6 +76,10 @@ class AnswerComposer:
     def is_contested(self) -> bool:
         """Whether another plugin seems to set the same values."""
         return self._refusals >= _REFUSALS
+
+    def is_starting(self, path: str) -> bool:
+        """Whether the container of a cgroup got values, and has not started. For any thread."""
+        return _container_id(path) in self._unstarted
 
     def begin(self, existing: set[str]) -> None:
         """A runtime is connected, with these containers."""
@@ -141,8 +145,10 @@ class AnswerComposer:
         creation = self._unstarted.pop(container, None)
         if creation is None:
             return
+        # Refused or not: another plugin may set values of this container alone, and others be
+        # created meanwhile.
+        self._count_failed_start(creation)
         if creation.is_created:
-            self._count_failed_start(creation)
             return
         self._refusals += 1
         if self._refusals == _REFUSALS:

@@ -104,6 +104,7 @@ def run_pass(
     _restore(core, writer, clock, is_full=due.is_full)
     results, stale = writer.write(steps, core.report) if steps else ([], [])
     core.settle_writes(results, stale, clock())
+    writer.compact_journal()
     trigger = "resync" if due.is_full else "event"
     core.report.reconcile_seconds[trigger].observe(time.perf_counter() - start)
     return complete and core.is_full_pass and core.node_intent.has_pods

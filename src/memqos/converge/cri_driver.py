@@ -14,7 +14,7 @@ from memqos.converge.values import clear_cpuset, kernel_form, parent_nodes, valu
 from memqos.errors import InputError, WriteRefused
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change, magnitude
-from memqos.plan.names import container_of
+from memqos.plan.names import container_of, inner
 
 if TYPE_CHECKING:
     from memqos.host.cri import StoredResources
@@ -88,7 +88,7 @@ class CriDriver:
             and kernel_form(file, value, self.page_size) != now[file]
             and not self._would_throttle(path, file, value)
         }
-        if stored:
+        if stored or self._stores_other_values(path, owner_state, now):
             self._update(path, stored)
             for file in stored:
                 if file == _CPUSET_MEMS and not now[file]:
@@ -98,6 +98,27 @@ class CriDriver:
         return [
             f"container {container_id_of(path)}: {file} = {value}" for file, value in stored.items()
         ]
+
+    def _stores_other_values(self, path: str, before: OwnerState, now: Mapping[str, str]) -> bool:
+        """Whether an update would change a file to what was not stored before memqos wrote.
+
+        Where something has written to the file alone, the runtime still has the value of memqos.
+        """
+        from memqos.host import grpc
+
+        if self.fs.identity(inner(path)) is not None:
+            return False  # crun: it writes to the cgroup within
+        try:
+            known = self.runtime.read_resources(container_id_of(path)).unified
+        except grpc.GrpcError:
+            return False  # it has no such container any more
+        return any(
+            value != before.values[file]
+            and value_fault(file, value) is None
+            and kernel_form(file, value, self.page_size) != now[file]
+            for file in _UNIFIED
+            if file in now and (value := known.get(file)) is not None
+        )
 
     def _would_throttle(self, path: str, file: str, value: str) -> bool:
         usage = self.fs.read(path, "memory.current") or "0"

@@ -8,7 +8,7 @@ cgroup tree in one boot, as no cgroup value outlives that.
 import errno
 import os
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -103,8 +103,8 @@ class Journal:
     """A journal that is open for the only writer; see `open_journal`.
 
     One thread writes and restores. A second one may record what a runtime is about to write, with
-    `record_for_runtime` and `discard_new`: both replace the dictionaries, which the first may be
-    going through, and never change them.
+    `record_writes` and `discard_new`: both replace the dictionaries, which the first may be going
+    through, and never change them.
     """
 
     def __init__(self, folder: str, hierarchy: Hierarchy, lock: Lock) -> None:
@@ -118,6 +118,8 @@ class Journal:
         """What the owners of those cgroups kept before, likewise."""
         self.failure: OSError | None = None
         """Why what came of the intents is not recorded."""
+        self.appended = 0
+        """Records since the journal was last opened or written as a whole."""
         self._lock = threading.RLock()
         self._handle: int | None = None
         self._is_open = self.contents.is_open
@@ -136,18 +138,14 @@ class Journal:
                     self._open()
             except OSError as error:
                 raise _journal_error("written", self.path, error) from None
-            undo_entries(new, self.undo_entries)
-            self.owner_states |= owner_states(new)
+            self.undo_entries = undo_entries(new, dict(self.undo_entries))
+            self.owner_states = self.owner_states | owner_states(new)
 
     def record_outcome(self, outcome: OutcomeRecord) -> None:
         """Record what became of an intent. Rollback can do without, so a failure is only noted."""
         with self._lock:
             undo_entries([outcome], self.undo_entries)
-            if self.failure is None and self._handle is not None:
-                try:
-                    self._append([outcome], self._handle)
-                except OSError as error:
-                    self.failure = error
+            self._append_outcomes([outcome])
 
     def settle_kubelet_entries(
         self, files: Container[tuple[str, str]], is_settled: Callable[[UndoEntry], bool]
@@ -158,53 +156,43 @@ class Journal:
         kubelet. What memqos wrote in its place elsewhere is to be restored as any other value.
         """
         with self._lock:
-            changed = []
-            for entry in list(self.undo_entries.values()):
+            changed, settled = [], []
+            for entry in self.undo_entries.values():
                 is_kept = entry.key[:2] in files
                 if is_kept and is_settled(entry):
-                    self._discard(entry.key)
+                    settled.append(entry.key)
                 elif is_kept != entry.is_unconfirmed:
                     changed.append(msgspec.structs.replace(entry, is_unconfirmed=is_kept))
+            self._discard(settled)
             if changed:
                 self.record_writes(write_records(changed))
-
-    def _discard(self, key: FileKey) -> None:
-        with self._lock:
-            if key in self.undo_entries and self._is_open and self._handle is None:
-                self._open()
-            while key in self.undo_entries:
-                self.record_outcome(OutcomeRecord(*key, written=False))
-
-    def record_for_runtime(self, intended: Iterable[OwnerRecord | PriorValueRecord]) -> None:
-        """The same for what a runtime is about to write."""
-        with self._lock:
-            self._copy_entries()
-            self.record_writes(intended)
 
     def discard_new(self, is_expected: Callable[[str], bool]) -> None:
         """Forget cgroups that were to be made, but for those, by path, that still are."""
         with self._lock:
-            dropped = [key for key in self._new_keys() if not is_expected(key[0])]
-            if dropped:
-                self._copy_entries()
-            for key in dropped:
-                self._discard(key)
+            self._discard([key for key in self._new_keys() if not is_expected(key[0])])
 
-    def bind_new(self, identity: Callable[[str], int | None]) -> None:
-        """Cgroups that runtimes have made since are known by their inodes from now on."""
+    def bind_new(
+        self,
+        identity: Callable[[str], int | None],
+        is_starting: Callable[[str], bool] = lambda _path: False,
+    ) -> None:
+        """Cgroups that runtimes have made since are known by their inodes from now on.
+
+        `is_starting` says of which, by path, a part may still be missing.
+        """
         # Looked at before the lock is taken: a runtime may be waiting for it.
-        inodes = {key: identity(key[0]) for key in self._new_keys()}
-        scopes = {key[0] for key, inode in inodes.items() if inode is not None}
+        places = {key[0] for key in self._new_keys()}
+        starting = {outer(path) for path in places if is_starting(path)}
+        found = {path: identity(path) for path in places | set(map(outer, places))}
+        scopes = {path for path, inode in found.items() if inode is not None} - starting
         with self._lock:
-            known = {key: inode for key, inode in inodes.items() if key in self.undo_entries}
-            made = {key: inode for key, inode in known.items() if inode is not None}
+            new = self._new_keys()
+            made = {key: inode for key in new if (inode := found.get(key[0])) is not None}
             if made:
                 self.record_writes(self._bound_records(made))
-            for key in known:
-                # Only crun makes a cgroup within a scope.
-                if key in made or outer(key[0]) in scopes:
-                    self._discard(key)
-                    self.owner_states.pop((key[0], NEW_CGROUP), None)
+            # Only crun makes a cgroup within a scope, a moment after the scope.
+            self._discard([key for key in new if key in made or outer(key[0]) in scopes])
 
     def _bound_records(self, made: dict[FileKey, int]) -> Iterator[OwnerRecord | PriorValueRecord]:
         for path, inode in {(key[0], inode) for key, inode in made.items()}:
@@ -219,9 +207,27 @@ class Journal:
     def _new_keys(self) -> list[FileKey]:
         return [key for key in self.undo_entries if key[2] == NEW_CGROUP]
 
-    def _copy_entries(self) -> None:
-        self.undo_entries = dict(self.undo_entries)
-        self.owner_states = dict(self.owner_states)
+    def _discard(self, keys: Collection[FileKey]) -> None:
+        """Nothing is to be restored here, nor by the owner where that held for new cgroups."""
+        if not keys:
+            return
+        if self._is_open and self._handle is None:
+            self._open()
+        # One for each value that may be there: an outcome is about the last one.
+        self._append_outcomes(
+            [
+                OutcomeRecord(*key, written=False)
+                for key in keys
+                for _ in self.undo_entries[key].ours
+            ]
+        )
+        self.undo_entries = {
+            key: entry for key, entry in self.undo_entries.items() if key not in keys
+        }
+        new = {key[::2] for key in keys if key[2] == NEW_CGROUP}
+        self.owner_states = {
+            place: state for place, state in self.owner_states.items() if place not in new
+        }
 
     def renew_lock(self) -> None:
         """Do not keep others out for a write that holds already and has yet to return."""
@@ -245,6 +251,7 @@ class Journal:
                     self._keep_damaged()
                     durable.remove(self.path)
                     self._is_open = False
+                    self.appended = 0
             except OSError as error:
                 self.failure = error
             else:
@@ -283,9 +290,16 @@ class Journal:
         self._handle = os.open(self.path, flags)
         return self._handle
 
+    def _append_outcomes(self, outcomes: Sequence[OutcomeRecord]) -> None:
+        if self.failure is None and self._handle is not None:
+            try:
+                self._append(outcomes, self._handle)
+            except OSError as error:
+                self.failure = error
+
     def _append(
         self,
-        records: Iterable[JournalRecord],
+        records: Sequence[JournalRecord],
         handle: int,
         sync: Callable[[int], None] = lambda _handle: None,
     ) -> None:
@@ -299,6 +313,7 @@ class Journal:
             os.ftruncate(handle, before)
             raise
         self._checksum = checksum
+        self.appended += len(records)
 
     def _replace(self, records: Iterable[JournalRecord]) -> None:
         data, checksum = encode_journal([self.hierarchy, *records])
@@ -306,6 +321,7 @@ class Journal:
         durable.replace(self.path, data)
         self._checksum = checksum
         self._is_open = True
+        self.appended = 0
 
     def _keep_damaged(self) -> None:
         """What cannot be read is kept for a person to look at."""

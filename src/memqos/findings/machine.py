@@ -123,7 +123,8 @@ def check_nri(facts: NodeFacts) -> Iterator[Finding]:
     runtime = facts.machine.runtime or "the runtime is unknown"
     plugin = None if facts.agent is None else facts.agent.nri
     is_wanted = plugin is not None and plugin.mode == "on"
-    if nri.mode is None:
+    is_connected = plugin is not None and plugin.runtime is not None
+    if nri.mode is None and not is_connected:
         name = "" if found is None else found[0].lower()
         if is_wanted or (found is not None and found[1] >= _OLDEST_WITH_NRI.get(name, _NEVER)):
             yield Finding(
@@ -135,10 +136,12 @@ def check_nri(facts: NodeFacts) -> Iterator[Finding]:
                 _HOW_TO_TURN_ON.get(name, "turn NRI on in the runtime's configuration"),
             )
         return
-    is_open = nri.mode & 0o022 and nri.folder_mode & 0o011
+    is_open = nri.mode is not None and nri.mode & 0o022 and nri.folder_mode & 0o011
     is_contested = plugin is not None and plugin.contested
     evidence = [
-        f"{runtime}; socket {nri.mode:04o} in a folder {nri.folder_mode:04o}",
+        f"{runtime}; the agent's nriSocket is another one"
+        if nri.mode is None
+        else f"{runtime}; socket {nri.mode:04o} in a folder {nri.folder_mode:04o}",
         "plugins connected: "
         + ("not known" if nri.plugins is None else ", ".join(nri.plugins) or "none"),
         *[f"started by the runtime: {name}" for name in nri.installed],
@@ -152,7 +155,7 @@ def check_nri(facts: NodeFacts) -> Iterator[Finding]:
             "users other than root can connect as an NRI plugin, and so change every new container"
         )
         fix = f"chmod 0700 {nri.socket.rpartition('/')[0]}"
-    elif plugin is not None and plugin.runtime is not None:
+    elif is_connected:
         what, fix = "NRI is on, and the agent is a plugin: containers start with values", "none"
     elif is_wanted:
         what = "the agent is not connected over NRI: containers get their values after their start"
@@ -160,7 +163,7 @@ def check_nri(facts: NodeFacts) -> Iterator[Finding]:
     else:
         what = "NRI is on, and no agent uses it: containers get their values after their start"
         fix = "set nri: on in the agent's configuration"
-    is_broken = is_wanted and plugin is not None and plugin.runtime is None
+    is_broken = is_wanted and not is_connected
     severity: Severity = "warning" if is_contested or is_open or is_broken else "info"
     yield Finding(MACHINE_NRI.id, severity, what, nri.socket, tuple(evidence), fix)
 

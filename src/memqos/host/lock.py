@@ -48,10 +48,13 @@ class FolderLock:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.release()
+            os.close(self._handle)
             raise Locked(f"another memqos {what}", hint="stop one of the two") from None
 
     def release(self) -> None:
+        # A process that was forked meanwhile has inherited it, and would keep it as long as it runs
+        # (flock(2)).
+        fcntl.flock(self._handle, fcntl.LOCK_UN)
         os.close(self._handle)
 
 

@@ -64,13 +64,15 @@ def discover_owners(
     )
 
 
-def read_nri(path: str = NRI_SOCKET) -> NriFacts:
-    """The runtime's NRI socket as it is."""
+def read_nri(path: str = NRI_SOCKET) -> NriFacts | None:
+    """The runtime's NRI socket as it is; None where only root may look at it."""
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
         folder_mode = stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return NriFacts(socket=path)
+    except OSError:
+        return None
     return NriFacts(
         socket=path,
         mode=mode,

@@ -104,8 +104,10 @@ class NriConnection:
                 stream, data = self._mux.receive()
                 for message in readers[stream].feed(data) if stream in readers else ():
                     self._accept(stream, message)
-        except (OSError, MalformedMessage) as error:
-            raise ConnectionEnded(str(error)) from None
+        except OSError as error:
+            raise ConnectionEnded(error.strerror or str(error)) from None
+        except MalformedMessage as error:
+            raise ConnectionEnded(f"the runtime sends what is no message: {error}") from None
         finally:
             self.hang_up()
 
@@ -125,6 +127,8 @@ class NriConnection:
         try:
             self._start_call("UpdateContainers", messages.encode_updates(updates), accept)
         except OSError as error:
+            # A part of the message may be sent: what follows would be read as its end.
+            self.hang_up()
             raise unreachable_over_nri(f"takes no updates: {error.strerror}") from None
         if not done.wait(timeout):
             # The next write fails at once; a new connection waits for the runtime by itself.
@@ -133,7 +137,10 @@ class NriConnection:
         [response] = answers
         if response is None:
             raise unreachable_over_nri("has hung up during an update")
-        failed = decode_message(messages.UPDATES_ANSWER, response.payload).get("failed")
+        try:
+            failed = decode_message(messages.UPDATES_ANSWER, response.payload).get("failed")
+        except MalformedMessage as error:
+            raise UpdateRefused(f"the answer is not what it should be: {error}") from None
         if response.code or failed:
             raise UpdateRefused(response.message or "the update of a container has failed")
 
@@ -159,10 +166,11 @@ class NriConnection:
 
     def _accept(self, stream: int, message: TtrpcMessage) -> None:
         if stream == RUNTIME_SERVICE and message.type == RESPONSE:
+            response = decode_response(message.data)
             with self._calling:
                 accept = self._waiting.pop(message.call, None)
             if accept is not None:
-                accept(decode_response(message.data))
+                accept(response)
         elif stream == PLUGIN_SERVICE and message.type == REQUEST:
             answer = self._answer(decode_request(message.data))
             self._mux.send(PLUGIN_SERVICE, encode_response(message.call, Response(answer)))
