@@ -387,7 +387,7 @@ class TestThisComputer:
 
     def test_is_not_used_without_the_memory_controller(self, root: Path, proc: Path) -> None:
         (root / "cgroup.subtree_control").write_text("cpu\n")
-        assert "does not hand on the memory controller" in self.refusal(root, proc)
+        assert "does not enable the memory controller" in self.refusal(root, proc)
 
     @pytest.mark.parametrize("name", ["kubepods", "kubepods.slice"])
     def test_is_not_used_where_pods_are(self, name: str, root: Path, proc: Path) -> None:

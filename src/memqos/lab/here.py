@@ -29,7 +29,7 @@ def check_computer(
         )
     if "memory" not in (root / "cgroup.subtree_control").read_text().split():
         raise LabError(
-            "the root cgroup does not hand on the memory controller",
+            "the root cgroup does not enable the memory controller for its children",
             hint=f"as root: echo +memory > {root}/cgroup.subtree_control",
         )
     _refuse_on_node(root, proc)
