@@ -23,7 +23,7 @@ from memqos.kube.kubelet.reservations import (
     cpu_count,
     read_reservations,
 )
-from memqos.kube.kubelet.thresholds import _PODS, read_thresholds
+from memqos.kube.kubelet.thresholds import PODS, read_thresholds
 from memqos.kube.kubelet.topology_options import option_fault
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY, is_hugepages
@@ -48,7 +48,7 @@ SHORTEST_CPU_PERIOD: Final = Since({22: 1_000, 26: SECOND // 1000})
 FORMER_DEFAULT_FACTOR: Final = 0.9
 
 _CGROUP_OF: Final = {KUBE_RESERVED: "kubeReservedCgroup", SYSTEM_RESERVED: "systemReservedCgroup"}
-_UNTIL_31: Final = (_PODS, SYSTEM_RESERVED, KUBE_RESERVED, NONE)
+_UNTIL_31: Final = (PODS, SYSTEM_RESERVED, KUBE_RESERVED, NONE)
 # The compressible ones enforce cpu alone, since 1.32 (validation.go).
 ENFORCEMENTS: Final[Since[tuple[str, ...]]] = Since(
     {22: _UNTIL_31, 32: (*_UNTIL_31, SYSTEM_RESERVED + COMPRESSIBLE, KUBE_RESERVED + COMPRESSIBLE)}
