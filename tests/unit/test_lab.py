@@ -248,7 +248,12 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_quotes() -> None:
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(3 * MIB, "bytes", "3Mi"), (0.5, "share", "50%"), (1234, "count", "1,234")],
+    [
+        (3 * MIB, "bytes", "3Mi"),
+        (4096, "bytes", "4Ki"),
+        (0.5, "share", "50%"),
+        (1234, "count", "1,234"),
+    ],
 )
 def test_figures_have_their_unit(value: float, unit: Any, text: str) -> None:
     assert format_figure(value, unit) == text
