@@ -7,6 +7,7 @@ BINARY_UNITS: Final = {60: "Ei", 50: "Pi", 40: "Ti", 30: "Gi", 20: "Mi", 10: "Ki
 """Exponent of 2 → unit, the largest first."""
 BEYOND_UNITS: Final = 1 << 70
 """From here on no unit is large enough."""
+_MIB: Final = 1 << 20
 _UNITS: Final = ("B", *reversed(BINARY_UNITS.values()))
 
 
@@ -24,6 +25,11 @@ def format_bytes(amount: int) -> str:
     if amount % (unit >> 10) == 0 and amount < 10 * unit:
         return f"{amount // (unit >> 10)}{_UNITS[power - 1]}"
     return f"{amount / unit:#.4g}".removesuffix(".") + _UNITS[power]
+
+
+def format_estimate(amount: float) -> str:
+    """Bytes that are only roughly known: from one mebibyte on in whole ones."""
+    return format_bytes(round(amount / _MIB) * _MIB if amount >= _MIB else int(amount))
 
 
 def format_exact_bytes(amount: int) -> str:

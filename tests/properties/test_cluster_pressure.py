@@ -7,8 +7,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memqos.cli.replay.pressure import tie_groups
 from memqos.cluster.eviction_loop import EvictionSettings, EvictionState, evict_once
-from memqos.cluster.eviction_order import EVICTION_KEYS, PodMemoryUsage, eviction_order, tie_groups
+from memqos.cluster.eviction_order import EVICTION_KEYS, PodMemoryUsage, eviction_order
 from memqos.cluster.eviction_signals import SignalObservation
 from memqos.cluster.fit import judge_fit
 from memqos.cluster.fit_demand import (

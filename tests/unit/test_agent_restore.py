@@ -69,7 +69,7 @@ def test_a_pod_that_is_reached_no_longer_has_its_values_back(
     assert node.mi(container_paths(node.db)[0], HIGH) == 96
     # What stands above follows: what others had given the pod, and what the other pod has.
     assert [node.mi(path, LOW) for path in LEVELS] == [72, 72, 0]
-    message = node.log_events("given back")
+    message = node.log_events("restored")
     assert {event.fields["place"] for event in message} >= {f"{node.container}/{HIGH}"}
     assert node.core.report.restores == {(LOW, "written"): 2, (HIGH, "written"): 1}
     assert not node.core.drift.drifts

@@ -189,7 +189,7 @@ class TestRollback:
         before = shell.node.kernel.contents()
         shell.memqos("apply", shell.saved(a_plan()), "--yes")
         done = shell.memqos("rollback")
-        assert (done.code, done.out, done.err) == (0, "40 put back\n", "")
+        assert (done.code, done.out, done.err) == (0, "40 restored\n", "")
         assert shell.node.kernel.contents() == before
 
     def test_has_nothing_to_do_the_second_time_or_before_the_first(self, shell: Shell) -> None:
@@ -220,8 +220,8 @@ class TestRollback:
         assert done.err == (
             f"conflict: {BUSY}/memory.min: {MI} was written, now it is 4096 – --force restores 0\n"
         )
-        assert done.out == "2 put back\n1 changed by others since\n"
-        assert shell.memqos("rollback", "--force") == (0, "1 put back\n", "")
+        assert done.out == "2 restored\n1 changed by others since\n"
+        assert shell.memqos("rollback", "--force") == (0, "1 restored\n", "")
 
     @pytest.mark.parametrize("listing", [(), ("--list",)])
     def test_is_data_for_scripts_too(self, shell: Shell, listing: tuple[str, ...]) -> None:
@@ -237,14 +237,14 @@ class TestRollback:
         shell.memqos("apply", shell.saved(FEW), "--yes")
         shell.node.journal.write_bytes(shell.node.journal.read_bytes() + b"nonsense\n")
         done = shell.memqos("rollback")
-        assert (done.code, done.out) == (1, "3 put back\n")
+        assert (done.code, done.out) == (1, "3 restored\n")
         assert "damaged from its record 8 on" in done.err
 
     def test_says_when_the_writer_was_killed_and_is_fine_with_it(self, shell: Shell) -> None:
         shell.memqos("apply", shell.saved(FEW), "--yes")
         shell.node.journal.write_bytes(shell.node.journal.read_bytes()[:-9])
         done = shell.memqos("rollback")
-        assert (done.code, done.out) == (0, "3 put back\n")
+        assert (done.code, done.out) == (0, "3 restored\n")
         assert "if the file was truncated otherwise, values remain" in done.err
 
     @pytest.mark.parametrize("left", [0, 10, 60])

@@ -238,7 +238,7 @@ class TestRollbackOfAWriteInTheKubeletsPlace:
         (written.folder / "kubelet" / "config.yaml").write_text(config)
         written.run_kubelet(version)
         done = written.memqos("rollback")
-        assert (done.code, done.out, done.err) == (0, "1 put back\n", "")
+        assert (done.code, done.out, done.err) == (0, "1 restored\n", "")
         assert self.value(written) == 32
 
     def test_leaves_it_to_a_person_where_no_kubelet_runs(self, written: Node) -> None:
@@ -247,13 +247,13 @@ class TestRollbackOfAWriteInTheKubeletsPlace:
             assert done.code == 2
             assert done.out.splitlines()[-1] == "1 managed by the kubelet, not decided"
             assert (
-                f"conflict: /kubepods/memory.min: {64 * MI} was written in the kubelet's place, "
+                f"conflict: /kubepods/memory.min: {64 * MI} was written on behalf of the kubelet, "
                 "and the version of the running kubelet is unknown" in done.err
             )
             assert "(--kubelet FILE) and version (--release) decides" in done.err
         data = written.memqos("rollback", "-o", "json").data
         assert data["values"][0]["state"] == "unconfirmed"
-        assert "was written in the kubelet's place" in data["notes"][0]
+        assert "was written on behalf of the kubelet" in data["notes"][0]
         assert self.value(written) == 64
 
     def test_goes_by_what_a_person_states(self, written: Node) -> None:
@@ -269,7 +269,7 @@ class TestRollbackOfAWriteInTheKubeletsPlace:
 
     def test_is_forced_by_a_person_alone(self, written: Node) -> None:
         done = written.memqos("rollback", "--force")
-        assert (done.code, done.out) == (0, "1 put back\n")
+        assert (done.code, done.out) == (0, "1 restored\n")
         assert self.value(written) == 32
 
     def test_is_no_matter_where_the_file_is_as_before(self, written: Node) -> None:

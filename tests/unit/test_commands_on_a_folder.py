@@ -280,7 +280,7 @@ class TestInterrupted:
             "previous values"
         )
         assert node.contents() != before
-        assert node.rollback().out == "2 put back\n37 already restored\n"
+        assert node.rollback().out == "2 restored\n37 already restored\n"
         assert node.contents() == before
 
     def test_apply_goes_on_with_the_same_plan(

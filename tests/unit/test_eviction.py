@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from memqos.cli.replay.pressure import tie_groups
 from memqos.cluster.eviction_loop import (
     EvictionSettings,
     EvictionState,
@@ -18,7 +19,6 @@ from memqos.cluster.eviction_order import (
     first_evictable,
     memory_request,
     offending_usage,
-    tie_groups,
 )
 from memqos.cluster.eviction_signals import SignalObservation, node_conditions, threshold_readings
 from memqos.kube.duration import SECOND

@@ -278,7 +278,12 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_quotes() -> None:
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(3 * MIB, "bytes", "3Mi"), (0.5, "share", "50%"), (1234, "count", "1,234")],
+    [
+        (3 * MIB, "bytes", "3Mi"),
+        (4096, "bytes", "4Ki"),
+        (0.5, "share", "50%"),
+        (1234, "count", "1,234"),
+    ],
 )
 def test_figures_have_their_unit(value: float, unit: Any, text: str) -> None:
     assert format_figure(value, unit) == text
@@ -425,7 +430,7 @@ class TestThisComputer:
 
     def test_is_not_used_without_the_memory_controller(self, root: Path, proc: Path) -> None:
         (root / "cgroup.subtree_control").write_text("cpu\n")
-        assert "does not hand on the memory controller" in self.refusal(root, proc)
+        assert "does not enable the memory controller" in self.refusal(root, proc)
 
     def test_is_not_used_for_numa_without_the_cpuset_controller(
         self, root: Path, proc: Path

@@ -75,6 +75,19 @@ def test_a_public_name_means_one_thing() -> None:
     assert len(twice) <= 20, twice
 
 
+def test_what_another_module_imports_is_public() -> None:
+    """A name is not made private to be counted once."""
+    private = [
+        f"{name} imports {alias.name} of {node.module}"
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("memqos.")
+        for alias in node.names
+        if alias.name.startswith("_")
+    ]
+    assert private == []
+
+
 def test_modules_are_neither_splinters_nor_drawers() -> None:
     """Features add modules; what counts is that each has one activity of a readable size."""
     lines = sorted(len(text.splitlines()) for text in map(Path.read_text, SOURCE.rglob("*.py")))

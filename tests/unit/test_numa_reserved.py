@@ -13,7 +13,6 @@ from memqos.numa.reserved_memory import (
     even_split,
     format_reserved_memory,
     parse_reserved_memory,
-    reservation_config_faults,
     reservations_from_config,
     reserves_no_memory,
     system_reserved,
@@ -77,15 +76,6 @@ def test_the_spelling_of_a_reservation_can_keep_the_kubelet_from_starting() -> N
     spelled = (NumaReservation(0, {"memory": "1.0Gi"}),)
     refused = system_reserved([0], spelled, quantities(memory="1Gi"))
     assert refused == InvalidReservation("not_an_integer", nodes=(0,), resource="memory")
-
-
-def test_duplicates_zeros_and_other_resources_are_faults() -> None:
-    entries = (
-        NumaReservation(0, {"memory": "1Gi", "cpu": "1"}),
-        NumaReservation(0, {"memory": "1Gi", "hugepages-2Mi": "0"}),
-    )
-    assert reservation_config_faults(entries) == ("duplicate", "unsupported_resource", "zero_value")
-    assert reservation_config_faults(LIST) == ()
 
 
 def test_hugepages_alone_are_no_reservation_of_memory() -> None:

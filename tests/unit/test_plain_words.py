@@ -1,11 +1,17 @@
-"""Help, rules, metrics and the schema use plain words: those that users know and search for."""
+"""Whatever users read uses plain words, those that they know and search for: help, rules, metrics,
+messages, alerts, dashboards."""
 
+import ast
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 import click
 import pytest
+import yaml
+from tests.commands import ROOT
+from tests.unit.test_names import modules
 
 from memqos.agent.configuration.schema import configuration_schema
 from memqos.agent.metric_catalogue import ALL_METRICS
@@ -72,6 +78,58 @@ def test_texts_are_in_plain_words(unclear: str) -> None:
     found = [
         f"{name}: {match[0]!r}; write: {_UNCLEAR[unclear]}"
         for name, text in _texts()
+        if (match := re.search(unclear, " ".join(text.split()), re.IGNORECASE))
+    ]
+    assert found == []
+
+
+NOT_A_MESSAGE: Final = frozenset(
+    {
+        # "ask for confirmation" is what users search for.
+        "cli/apply.py",
+        # Reads what agents of earlier versions wrote.
+        "kube/events.py",
+    }
+)
+
+
+def _messages() -> Iterator[tuple[str, str]]:
+    """The texts in the code, but docstrings and what is one word."""
+    for name, tree in modules().items():
+        docstrings = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree) if name not in NOT_A_MESSAGE else ():
+            if isinstance(node, ast.Constant) and id(node) not in docstrings:
+                text = node.value
+                if isinstance(text, str) and " " in text.strip():
+                    yield f"{name}:{node.lineno}", text
+
+
+def _deployed() -> Iterator[tuple[str, str]]:
+    """What Prometheus and Grafana show, and the comments in the files that an operator edits."""
+    dashboard = json.loads((ROOT / "deploy/grafana/memqos.json").read_text())
+    for panel in dashboard["panels"]:
+        for each in (panel, *panel.get("panels", ())):
+            yield f"dashboard {each['title']}", f"{each['title']} | {each.get('description', '')}"
+    alerts = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())
+    for group in alerts["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], " | ".join(rule["annotations"].values())
+    for file in sorted((ROOT / "deploy").rglob("*.yaml")):
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            _, is_comment, text = line.partition("# ")
+            if is_comment:
+                yield f"{file.relative_to(ROOT)}:{number}", text
+
+
+@pytest.mark.parametrize("unclear", _UNCLEAR)
+def test_messages_and_what_is_deployed_are_in_plain_words(unclear: str) -> None:
+    found = [
+        f"{name}: {match[0]!r}; write: {_UNCLEAR[unclear]}"
+        for name, text in (*_messages(), *_deployed())
         if (match := re.search(unclear, " ".join(text.split()), re.IGNORECASE))
     ]
     assert found == []

@@ -386,7 +386,7 @@ def test_a_resize_says_what_has_changed_and_nothing_else() -> None:
 
 def test_values_set_by_others_are_reported_as_such() -> None:
     found = chapter(WriteRecord(5, "memory.high", "1048576", "max", by="daemon-reload"))
-    assert found.what == "somebody else (daemon-reload) set memory.high: 1Mi → max"
+    assert found.what == "another writer (daemon-reload) set memory.high: 1Mi → max"
 
 
 def test_a_gap_in_the_record_is_reported() -> None:

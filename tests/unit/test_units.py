@@ -1,6 +1,6 @@
 import pytest
 
-from memqos.units import format_bytes, format_exact_bytes, pluralize
+from memqos.units import format_bytes, format_estimate, format_exact_bytes, pluralize
 
 GI = 1 << 30
 MI = 1 << 20
@@ -31,6 +31,14 @@ def test_bytes_read_the_same_everywhere(amount: int, text: str) -> None:
 )
 def test_an_exact_amount_loses_nothing(amount: int, text: str) -> None:
     assert format_exact_bytes(amount) == text
+
+
+def test_an_estimate_is_in_whole_mebibytes() -> None:
+    assert [format_estimate(each) for each in (1.6 * MI, 0.9 * GI, 4096.5)] == [
+        "2Mi",
+        "922Mi",
+        "4Ki",
+    ]
 
 
 def test_one_is_not_many() -> None:

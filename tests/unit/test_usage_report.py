@@ -130,4 +130,5 @@ def test_what_all_pods_may_still_use_needs_a_limit() -> None:
         60, 100
     )
     assert pods_observation({"memory.current": "40", "memory.max": "max"}) is None
+    assert pods_observation({"memory.current": "40", "memory.max": str((1 << 62) + 1)}) is None
     assert pods_observation({"memory.max": "100"}) is None

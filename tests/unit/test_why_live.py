@@ -345,7 +345,7 @@ class TestBesideARecord:
                 ["event ThrottleLimitSet of memqos: memory.high 96Mi of api"],
             ),
             ("20", "resized in place: limit 128Mi → 256Mi", []),
-            ("21", "somebody else (runtime-update) set memory.high: 96Mi → max", []),
+            ("21", "another writer (runtime-update) set memory.high: 96Mi → max", []),
             (
                 "24",
                 "memqos set memory.high: max → 96Mi",

@@ -99,7 +99,7 @@ class Agent:
                     self._after_turn()
             self._service.notify(STOPPING=1, STATUS="stopping")
             if self._worker.nri is not None:
-                # Before values are put back: from now on nothing is set that would have to be.
+                # Before values are restored: from now on nothing is set that would have to be.
                 self._worker.nri.retire()
             return await loop.run_in_executor(thread, self._worker.shut_down)
 

@@ -20,8 +20,8 @@ from memqos.converge.runtime_labels import ContainersByRuntime
 from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.file_version import FileVersion, file_version
 from memqos.host.machine import SYSTEM, Roots
+from memqos.kube.kubelet import STATE_FILE
 
-_CHECKPOINT_NAME: Final = "memory_manager_state"
 _UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
 """systemd touches it whenever it has loaded its units, since 250 (src/core/manager.c). Before, the
 drift after a daemon-reload has no known cause."""
@@ -114,7 +114,7 @@ class NodeReader:
     def read_checkpoint(self) -> Checkpoint:
         """The kubelet's memory_manager_state; the very same as before where nothing changed."""
         configured = self.configuration.memory_manager_state
-        return self._checkpoint.read(configured or f"{self.roots.kubelet}/{_CHECKPOINT_NAME}")
+        return self._checkpoint.read(configured or f"{self.roots.kubelet}/{STATE_FILE}")
 
     def read_cgroups(self, scope: ReadScope) -> NodeReading:
         """Read all that is in scope."""

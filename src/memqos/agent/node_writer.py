@@ -138,7 +138,7 @@ class NodeWriter:
         return results, stale
 
     def restore(self, undo_entries: Collection[UndoEntry], report: Report) -> RollbackResult:
-        """Put back what was there before in some places."""
+        """Restore what was there before in some places."""
         done = rollback(
             self.fs,
             TimedDriver(self._driver, report),
@@ -152,7 +152,7 @@ class NodeWriter:
         return done
 
     def restore_all(self) -> RollbackResult:
-        """Put back all that was there before, through those who own the cgroups now.
+        """Restore all that was there before, through those who own the cgroups now.
 
         A runtime that has connected since the last full pass would keep values of memqos that
         were restored in the files alone.

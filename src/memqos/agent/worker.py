@@ -237,7 +237,7 @@ class Worker:
                 self._log.log("error", f"not restored: {error}")
                 return 1
             code = int(any(result.outcome in FAILED for result in done.results))
-            put_back = sum(result.outcome == "written" for result in done.results)
+            restored = sum(result.outcome == "written" for result in done.results)
             why = "the kubelet's configuration does not name it as a reserved cgroup"
             for path in done.refused:
                 self._log.log("warning", refusal(path, why))
@@ -245,7 +245,7 @@ class Worker:
                 if each.state == "unconfirmed":
                     why = "the kubelet has not confirmed that it keeps it"
                     self._log.log("warning", unconfirmed_conflict(each, why))
-            self._log.log("info", "put back", values=put_back)
+            self._log.log("info", "restored", values=restored)
         if self._sampler is not None:
             self._sampler.close()
         self._log.log("info", "stopped")

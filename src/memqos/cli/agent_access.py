@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from memqos.cli.cluster_access import LiveCluster
 from memqos.cli.help_sections import help_section
@@ -44,20 +45,23 @@ def agent_access_options(command: _F) -> _F:
     return command
 
 
-def agent_endpoints(
-    live: LiveCluster,
-    agent_namespace: str,
-    agent_address: str | None,
-    agent_ca: str | None,
-    agent_token: str | None,
-) -> "AgentEndpoints":
+class AgentAccessOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `agent_access_options`, as they were given."""
+
+    agent_namespace: str
+    agent_address: str | None
+    agent_ca: str | None
+    agent_token: str | None
+
+
+def agent_endpoints(live: LiveCluster, options: AgentAccessOptions) -> "AgentEndpoints":
     """The agents of a cluster, as the options say; no connection is made yet."""
     from memqos.host.agent_endpoint import AgentAccess, AgentEndpoints
 
     access = AgentAccess(
-        namespace=agent_namespace,
-        address=agent_address,
-        ca_file=agent_ca,
-        token_file=agent_token,
+        namespace=options.agent_namespace,
+        address=options.agent_address,
+        ca_file=options.agent_ca,
+        token_file=options.agent_token,
     )
     return AgentEndpoints(live.server, access)

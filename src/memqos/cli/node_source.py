@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import msgspec
 
-from memqos.cli.agent_access import agent_access_options, agent_endpoints
+from memqos.cli.agent_access import AgentAccessOptions, agent_access_options, agent_endpoints
 from memqos.cli.cluster_access import LiveCluster
 from memqos.cli.help_sections import help_section
 from memqos.cli.node_agent import agent_options, agent_paths
@@ -122,13 +123,8 @@ def is_live(instant: NodeInstant) -> bool:
 
 def _open_cluster(options: WatchOptions) -> ClusterNodes:
     live = LiveCluster(options.context)
-    agents = agent_endpoints(
-        live,
-        options.agent_namespace,
-        options.agent_address,
-        options.agent_ca,
-        options.agent_token,
-    )
+    access = msgspec.convert(options, AgentAccessOptions, from_attributes=True)
+    agents = agent_endpoints(live, access)
     return ClusterNodes(agents, live.server.where)
 
 

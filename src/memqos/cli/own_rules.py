@@ -29,7 +29,7 @@ rules_option = click.option(
     "packages",
     multiple=True,
     metavar="PACKAGE",
-    help="Judge by the rules of this installed Python package, too. Its code is run.",
+    help="Also apply the rules of this installed Python package. Its code is run.",
 )
 
 

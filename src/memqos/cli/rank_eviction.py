@@ -250,9 +250,9 @@ def _usage_notes(given: EvictionInputs, active: Sequence[Pod]) -> list[str]:
     if ended:
         notes.append(f"skipped: {pluralize(ended, 'pod that has', 'pods that have')} ended")
     known = {full_pod_name(pod) for pod in given.pods}
-    strangers = sorted(given.usage.keys() - known)
-    if strangers:
-        notes.append(f"usage given for unknown pods: {_name_some(strangers)}")
+    unknown_pods = sorted(given.usage.keys() - known)
+    if unknown_pods:
+        notes.append(f"usage given for unknown pods: {_name_some(unknown_pods)}")
     unknown = [name for pod in active if (name := full_pod_name(pod)) not in given.usage]
     if unknown and given.usage:
         notes.append(f"no statistics of {_name_some(unknown)}: the kubelet evicts such pods first")

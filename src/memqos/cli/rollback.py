@@ -272,7 +272,7 @@ def _print(reading: JournalContents, done: RollbackResult) -> None:
         elif each.state == "unreadable":
             complain(f"unreadable: {entry.path}/{entry.file} – run as root")
     if done.results:
-        print_results(done.results, "put back")
+        print_results(done.results, "restored")
     if done.owners_restored:
         print(f"{len(done.owners_restored)} restored in systemd and the runtime")
     rest = _summary(done.not_written)
@@ -306,7 +306,7 @@ def _notes(reading: JournalContents, refused: Iterable[str], answers: _KubeletAn
 
 
 def _final_exit_code(reading: JournalContents, code: int) -> int:
-    """What stood in the damaged part of a journal may not have been put back."""
+    """What stood in the damaged part of a journal may not have been restored."""
     lost = reading.damage is not None and not reading.damage.torn
     return EXIT_ERROR if lost else code
 

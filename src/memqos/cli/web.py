@@ -89,7 +89,7 @@ def command(
     address = parse_listen_address(listen)
     certificate = _certificate(address, tls_cert, tls_key)
     if address_file is None and not opens and not sys.stdout.isatty():
-        raise click.UsageError("nobody would see the page's address: give --address-file or --open")
+        raise click.UsageError("the page's address is not shown: give --address-file or --open")
     source = open_source(options)
     refresher = Refresher(source, _INTERVAL)
     refresher.start()

@@ -2,15 +2,16 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import click
 import msgspec
 
-from memqos.cli.agent_access import agent_access_options, agent_endpoints
+from memqos.cli.agent_access import AgentAccessOptions, agent_access_options, agent_endpoints
 from memqos.cli.browser import open_option, open_page, require_page
 from memqos.cli.cluster_access import LiveCluster, cluster_options
 from memqos.cli.help_sections import SectionedCommand
+from memqos.cli.options import collect_options
 from memqos.cli.output import complain, emit, print_lines, print_markup
 from memqos.cli.why_files import (
     read_folder,
@@ -75,7 +76,10 @@ class WhyResult(NamedTuple):
     help="Output format.  [default: text]",
 )
 @open_option
+@collect_options(AgentAccessOptions)
 def command(
+    access: AgentAccessOptions,
+    *,
     target: str | None,
     container: str | None,
     context: str | None,
@@ -85,7 +89,6 @@ def command(
     readings: bool,
     output: StoryOutput,
     opens: bool,
-    **agent: Any,
 ) -> int:
     """Show why a container was throttled, OOM-killed or evicted.
 
@@ -109,7 +112,7 @@ def command(
     if target is None:
         if is_file:
             return _print_recorded_deaths(snapshot, records or RECORDS_FOLDER, namespace, output)
-        return _print_recent_deaths(live, agent, output)
+        return _print_recent_deaths(live, access, output)
     is_pod = live.kind_of(target) in (None, "pod")
     if not is_pod and is_file:
         raise click.UsageError(f"{target} needs a live cluster: name a pod")
@@ -119,9 +122,9 @@ def command(
     elif is_file:
         results = [_result_of_records(records, namespace or "default", name, None)]
     elif is_pod:
-        results = [_result_of_cluster(live, name, records, agent, is_named=context is not None)]
+        results = [_result_of_cluster(live, name, records, access, is_named=context is not None)]
     else:
-        results = _results_of_workload(live, target, records, agent)
+        results = _results_of_workload(live, target, records, access)
     results = [
         each._replace(stories=_select_container(each.stories, container)) for each in results
     ]
@@ -141,10 +144,10 @@ def _check_combination(
         raise click.UsageError("a timeline shows one pod: name a pod")
 
 
-def _print_recent_deaths(live: LiveCluster, agent: Mapping[str, Any], output: StoryOutput) -> int:
+def _print_recent_deaths(live: LiveCluster, access: AgentAccessOptions, output: StoryOutput) -> int:
     from memqos.cli.why_cluster import read_recent_deaths
 
-    deaths = read_recent_deaths(live, agent_endpoints(live, **agent))
+    deaths = read_recent_deaths(live, agent_endpoints(live, access))
     return _print_deaths(deaths, live.namespace, output, "statuses and events")
 
 
@@ -179,7 +182,7 @@ def _print_deaths(
 
 
 def _results_of_workload(
-    live: LiveCluster, path: str, records: str | None, agent: Mapping[str, Any]
+    live: LiveCluster, path: str, records: str | None, access: AgentAccessOptions
 ) -> list[WhyResult]:
     """Those of a workload's pods that have died, the latest first; of all where none has."""
     from memqos.cli.why_cluster import list_workload_pods
@@ -193,7 +196,7 @@ def _results_of_workload(
     if len(names) > MOST_PODS:
         complain(f"note: {len(names)} pods: these are {MOST_PODS} of them")
     return [
-        _result_of_cluster(live, name, records, agent, is_named=True) for name in names[:MOST_PODS]
+        _result_of_cluster(live, name, records, access, is_named=True) for name in names[:MOST_PODS]
     ]
 
 
@@ -210,7 +213,7 @@ def _result_of_cluster(
     live: LiveCluster,
     name: str,
     records: str | None,
-    agent: Mapping[str, Any],
+    access: AgentAccessOptions,
     *,
     is_named: bool,
 ) -> WhyResult:
@@ -223,7 +226,7 @@ def _result_of_cluster(
         return _result_of_records(records, namespace, name, report, planned)
     from memqos.cli.why_cluster import fetch_pod_records
 
-    sent = fetch_pod_records(agent_endpoints(live, **agent), report, namespace, name)
+    sent = fetch_pod_records(agent_endpoints(live, access), report, namespace, name)
     if sent is None or isinstance(sent, MemqosError):
         notes = report.notes if sent is None else (*report.notes, sent)
         stories = _with_cluster([], [], report._replace(notes=notes), namespace, name)
@@ -284,19 +287,19 @@ def _print_stories(
 ) -> None:
     from memqos.draw.text.usage import readings_data, readings_text
 
-    told = [
+    stories = [
         (story, _usage_moments(result, story.container) if readings else ())
         for result in results
         for story in result.stories
     ]
     if output == "text":
-        for index, (story, moments) in enumerate(told):
+        for index, (story, moments) in enumerate(stories):
             print_lines([*([""] if index else ()), *story_text(story)])
             if readings:
                 print_lines(["", *readings_text(moments)])
     else:
         containers = []
-        for story, moments in told:
+        for story, moments in stories:
             more = {"readings": readings_data(moments)} if readings else {}
             containers.append(story_data(story) | more)
         emit({"containers": containers}, output)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memqos.record.transfer import SentRecords
 
 MOST_DEATHS: Final = 20
-_MOST_ASKED: Final = 10
+_MOST_FETCHED: Final = 10
 """Pods whose records are fetched for a list of deaths."""
 
 
@@ -99,18 +99,18 @@ def list_workload_pods(live: LiveCluster, path: str) -> list[PastPod]:
 def read_recent_deaths(live: LiveCluster, agents: "AgentEndpoints") -> list[Death]:
     """Deaths in the namespace; those by the OOM killer with what was in use, where recorded."""
     deaths = list_deaths(_list_pods(live))[:MOST_DEATHS]
-    asked: dict[str, SentRecords] = {}
-    has_failed = False
+    fetched: dict[str, SentRecords] = {}
+    is_reachable = True
     found = []
     for death in deaths:
-        if death.is_oom and death.pod not in asked and len(asked) < _MOST_ASKED and not has_failed:
+        is_new = death.is_oom and death.pod not in fetched
+        if is_reachable and is_new and len(fetched) < _MOST_FETCHED:
             try:
-                asked[death.pod] = agents.get_pod_records(death.node, live.namespace, death.pod)
+                fetched[death.pod] = agents.get_pod_records(death.node, live.namespace, death.pod)
             except MemqosError as error:
-                if not has_failed:
-                    complain(error, "note: there are no records: ")
-                has_failed = True
-        sent = asked.get(death.pod)
+                complain(error, "note: there are no records: ")
+                is_reachable = False
+        sent = fetched.get(death.pod)
         found.append(death if sent is None else with_recorded_usage(death, sent.recordings))
     return found
 

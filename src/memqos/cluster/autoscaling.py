@@ -1,6 +1,6 @@
 """The requests autoscalers use: what utilization is divided by, what nodes are added for."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -91,19 +91,6 @@ _HPA_RULES: Final = Since(
         35: _HpaRules(sidecars=True, pod_level=True, missing_containers=True),
     }
 )
-
-
-def hpa_requests(
-    pods: Iterable[Pod], resource: str, release: Release, container: str = ""
-) -> dict[str, int] | UnknownRequest:
-    """What each pod requests, by its name, in thousandths; one unknown request fails them all."""
-    requests = {}
-    for pod in pods:
-        request = hpa_request(pod, resource, release, container)
-        if isinstance(request, UnknownRequest):
-            return request
-        requests[pod.metadata.name or ""] = request
-    return requests
 
 
 def hpa_request(

@@ -62,19 +62,6 @@ def eviction_order(
     ] + order[-1:]
 
 
-def tie_groups(order: Sequence[RankedPod]) -> list[list[RankedPod]]:
-    """The order, pods with equal keys grouped."""
-    groups: list[list[RankedPod]] = []
-    joins = False
-    for ranked in order:
-        if joins:
-            groups[-1].append(ranked)
-        else:
-            groups.append([ranked])
-        joins = ranked.ahead_by == "input order"
-    return groups
-
-
 def first_evictable(order: Iterable[RankedPod]) -> RankedPod | None:
     """The first pod that may be evicted at all."""
     return next((ranked for ranked in order if not ranked.critical), None)

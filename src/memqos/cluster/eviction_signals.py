@@ -131,7 +131,8 @@ def pods_observation(files: Mapping[str, str]) -> SignalObservation | None:
     limit, used = files.get("memory.max", "max"), working_set(files)
     if used is None or not limit.isdigit():
         return None
-    return SignalObservation(int(limit) - used, int(limit))
+    available = available_memory(int(limit), used)
+    return None if available is None else memory_observation(available, used)
 
 
 def working_set(files: Mapping[str, str]) -> int | None:

@@ -1,1 +1,1 @@
-"""Observe a node, plan it, write the plan, take it back."""
+"""Observe a node, plan it, write the plan, restore."""

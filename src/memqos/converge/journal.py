@@ -1,4 +1,4 @@
-"""The journal of prior values: read, appended to, and closed once all is put back.
+"""The journal of prior values: read, appended to, and closed once all is restored.
 
 One file in a folder of the runtime directory. What is about to be written is on the disk before
 the first write; what became of it follows, and may be lost without harm. The journal is about one

@@ -12,7 +12,7 @@ import msgspec
 from memqos.converge.values import bound_nodes, container_files, node_permit
 from memqos.errors import InputError
 from memqos.kernel.file_formats import describe_nodes
-from memqos.kube.kubelet import STATIC, KubeletConfiguration
+from memqos.kube.kubelet import STATE_FILE, STATIC, KubeletConfiguration
 from memqos.kube.kubelet.topology_options import DEFAULT_MAX_NODES, MAX_NODES_OPTION
 from memqos.kube.pod import Pod
 from memqos.kube.resources_in_use import with_resources_in_use
@@ -129,7 +129,7 @@ def _numa_machine(observation: "ObservedNode", tree: Tree) -> NumaMachine:
     found = machine_from_kernel(observation.machine)
     if found is None:
         raise InputError(
-            "no NUMA node is known, so none can be assigned",
+            NO_NUMA_NODES,
             field="numa",
             hint=observation.machine.missing.get("numa"),
         )
@@ -177,7 +177,8 @@ def _memory_reservations(
     return reserved
 
 
-_STATE_FILE: Final = "memory_manager_state"
+NO_NUMA_NODES: Final = "no NUMA node is known, so none can be assigned"
+NO_CPUSET: Final = f"no container has a {MEMS}: the cpuset controller is not enabled for them"
 KUBELET_ASSIGNS: Final = "this node's kubelet assigns NUMA memory itself: its policy is Static"
 
 
@@ -216,9 +217,7 @@ def assign_numa_nodes(
 
 def _state(observation: "ObservedNode") -> MemoryManagerState | None:
     text = observation.memory_manager_state
-    return (
-        None if not text else load_checkpoint(text, f"{observation.origin} ({_STATE_FILE})").state
-    )
+    return None if not text else load_checkpoint(text, f"{observation.origin} ({STATE_FILE})").state
 
 
 def _state_assignments(
@@ -226,11 +225,11 @@ def _state_assignments(
 ) -> NumaAllocation:
     if state is None:
         raise InputError(
-            f"no {_STATE_FILE} is known of this node",
+            f"no {STATE_FILE} is known of this node",
             hint="give one with --state, or let memqos assign nodes with --numa allocate",
         )
     if state.policy != STATIC:
-        return NumaAllocation({}, (f"{_STATE_FILE}: {no_assignment_reason(state)}",))
+        return NumaAllocation({}, (f"{STATE_FILE}: {no_assignment_reason(state)}",))
     requests = dict(_memory_requests(observation.pods, tree, release))
     assignments: dict[ContainerKey, Assignment] = {}
     unknown = []
@@ -243,7 +242,7 @@ def _state_assignments(
             assignments[place] = assignment
         elif cgroup.path in observation.cgroups:
             unknown.append(_container_name(cgroup))
-    listed = f"Guaranteed, but not in the {_STATE_FILE}, so not changed: {', '.join(unknown)}"
+    listed = f"Guaranteed, but not in the {STATE_FILE}, so not changed: {', '.join(unknown)}"
     return NumaAllocation(assignments, (listed,) if unknown else ())
 
 
@@ -343,7 +342,7 @@ def _without_cpuset(observation: "ObservedNode", tree: Tree) -> Iterator[str]:
         if cgroup.level == "container" and cgroup.path in observation.cgroups
     ]
     if containers and not any(MEMS in files for files in containers):
-        yield f"no container has a {MEMS}: the cpuset controller is not enabled for them"
+        yield NO_CPUSET
 
 
 def _container_name(cgroup: Cgroup) -> str:

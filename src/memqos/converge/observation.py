@@ -14,7 +14,7 @@ from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.manifest_files import load_file
 from memqos.kernel.machine import LAYOUTS, Machine
-from memqos.kube.kubelet import CgroupDriver
+from memqos.kube.kubelet import STATE_FILE, CgroupDriver
 from memqos.kube.kubelet.drivers import kubepods_in
 from memqos.kube.pod import Pod
 from memqos.manifests.agent_state import AgentState, FileState, read_agent_state
@@ -108,7 +108,7 @@ def observe_live(
         )
     elif configuration is None:
         configuration = read_kubelet_config(f"{roots.kubelet}/config.yaml", notes)
-    state = _read_optional(f"{roots.kubelet}/memory_manager_state", notes)
+    state = _read_optional(f"{roots.kubelet}/{STATE_FILE}", notes)
     found = () if pods is None else tuple(pods.pods())
     return ObservedNode(
         origin=LIVE_ORIGIN,

@@ -72,7 +72,7 @@ class IntentRecord(FileRecord, frozen=True, tag="intent", forbid_unknown_fields=
 
 
 class KubeletWriteRecord(FileRecord, frozen=True, tag="kubelet-write", forbid_unknown_fields=True):
-    """The same in the kubelet's place: nothing to restore, if the running kubelet keeps the file.
+    """The same on behalf of the kubelet: nothing to restore, if the running kubelet keeps the file.
 
     Whether it does is not confirmed yet. Outcomes without a write follow once it is, an intent
     once the kubelet turns out not to keep it.
@@ -90,7 +90,7 @@ class OutcomeRecord(FileRecord, frozen=True, tag="outcome", forbid_unknown_field
 
 
 class OwnerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an owner keeps about a cgroup, and would put back of itself."""
+    """What an owner keeps about a cgroup, and would restore by itself."""
 
     owner: OwnerKind
     name: str

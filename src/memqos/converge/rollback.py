@@ -1,4 +1,4 @@
-"""Put back what was there before memqos wrote, wherever the value is still its own."""
+"""Restore what was there before memqos wrote, wherever the value is still its own."""
 
 from collections.abc import Collection, Container, Iterable, Iterator, Set
 from shlex import quote
@@ -24,7 +24,7 @@ UndoState = Literal[
     "ours", "conflict", "unconfirmed", "refused", "kubelet", "restored", "gone", "unreadable"
 ]
 """What has become of a value that memqos wrote: still there; changed by something else since; still
-there, in the kubelet's place, and unknown whether the kubelet keeps it; in a cgroup that
+there, on behalf of the kubelet, and unknown whether the kubelet keeps it; in a cgroup that
 only the journal calls reserved; in a file that the kubelet keeps; as it was before; removed
 with its cgroup; or unreadable."""
 
@@ -89,11 +89,11 @@ def refusal(path: str, why: str) -> str:
 
 
 def unconfirmed_conflict(found: UndoCheck, why: str) -> str:
-    """What to say of a value in the kubelet's place that only a person can decide about."""
+    """What to say of a value on behalf of the kubelet that only a person can decide about."""
     entry = found.entry
     return (
-        f"{entry.path}/{entry.file}: {found.value} was written in the kubelet's place, and {why}: "
-        f"rollback with its configuration (--kubelet FILE) and version (--release) decides, "
+        f"{entry.path}/{entry.file}: {found.value} was written on behalf of the kubelet, and "
+        f"{why}: rollback with its configuration (--kubelet FILE) and version (--release) decides, "
         f"--force restores {entry.original}"
     )
 

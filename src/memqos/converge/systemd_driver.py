@@ -1,7 +1,7 @@
 """The driver that has systemd write: memory values as properties of its units.
 
 systemd writes all it knows of a unit whenever one property changes and on every reload, so values
-that it does not know are lost; memory.oom.group, which no property of 252 sets, is put back.
+that it does not know are lost; memory.oom.group, which no property of 252 sets, is restored.
 """
 
 from collections.abc import Collection, Sequence

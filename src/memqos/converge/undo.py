@@ -30,7 +30,7 @@ class UndoEntry(FileRecord, frozen=True):
     pod: str | None = None
     container: str | None = None
     is_unconfirmed: bool = False
-    """Whether memqos wrote in the kubelet's place, and it is open whether the kubelet keeps it."""
+    """Whether memqos wrote on behalf of the kubelet, which has yet to confirm that it keeps it."""
 
     @property
     def cgroup_key(self) -> CgroupKey:
@@ -44,7 +44,7 @@ OwnerStates = dict[CgroupKey, OwnerState]
 def undo_entries(
     records: Iterable[JournalRecord], entries: UndoEntries | None = None
 ) -> UndoEntries:
-    """Every file whose value memqos would have to put back; earlier entries are carried on."""
+    """Every file whose value memqos would have to restore; earlier entries are carried on."""
     entries = {} if entries is None else entries
     for record in records:
         if isinstance(record, PriorValueRecord):

@@ -235,14 +235,14 @@ def check_unresolved_cgroups(facts: NodeFacts) -> Iterator[Finding]:
             if missing.container is None
             else "run it again once the container has started",
         )
-    nobodys = facts.planned.comparison.orphans
-    if nobodys:
+    orphans = facts.planned.comparison.orphans
+    if orphans:
         yield Finding(
             PLAN_UNNAMED.id,
             "info",
-            f"pod cgroups that belong to no known pod: {len(nobodys)}",
-            nobodys[0],
-            nobodys,
+            f"pod cgroups that belong to no known pod: {len(orphans)}",
+            orphans[0],
+            orphans,
             "give all pods of the node with --pods; the remaining ones are leftovers",
         )
 

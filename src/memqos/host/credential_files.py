@@ -3,6 +3,8 @@
 import re
 from typing import TYPE_CHECKING, Final
 
+from memqos.errors import InputError, os_reason
+
 if TYPE_CHECKING:
     import ssl
 
@@ -15,11 +17,26 @@ def is_token(text: str) -> bool:
     return _TOKEN.fullmatch(text) is not None
 
 
-def read_token(file: str) -> str | None:
-    """The token in a file; None where its content is no token, OSError where it is unreadable."""
-    with open(file, encoding="ascii", errors="replace") as opened:
-        token = opened.read(_LONGEST_TOKEN).strip()
-    return token if is_token(token) else None
+def check_token(text: str, file: str, field: str | None = None) -> str:
+    """A token from a file, or from a field of it; InputError where it is none."""
+    if not is_token(text):
+        raise InputError(
+            "this is not a token",
+            file=file,
+            field=field,
+            hint="a token is one word of visible ASCII, without spaces or line ends",
+        )
+    return text
+
+
+def read_token(file: str) -> str:
+    """The token in a file."""
+    try:
+        with open(file, encoding="ascii", errors="replace") as opened:
+            token = opened.read(_LONGEST_TOKEN).strip()
+    except OSError as error:
+        raise InputError(os_reason(error), file=file) from None
+    return check_token(token, file)
 
 
 def load_certificate(context: "ssl.SSLContext", chain: str, key: str | None = None) -> None:

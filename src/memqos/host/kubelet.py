@@ -102,7 +102,9 @@ class KubeletEndpoint:
         deadline = time.monotonic() + self._timeout
         headers = {"Accept": "application/json, text/plain", "User-Agent": "memqos"}
         if self._credentials.token_file is not None:
-            headers["Authorization"] = f"Bearer {_token(self._credentials.token_file)}"
+            # Read for each request: the kubelet replaces a pod's projected token before it expires,
+            # by default after an hour (kubelet token/token_manager.go).
+            headers["Authorization"] = f"Bearer {read_token(self._credentials.token_file)}"
         connection = http.client.HTTPConnection(self._address.host, self._address.port)
         try:
             with self._connect() as connected:
@@ -305,22 +307,6 @@ def _no_address(why: str) -> InputError:
         f"this is not the address of a kubelet: {why}",
         hint=f"give one such as {SECURE_URL}; the API server's proxy is not used",
     )
-
-
-def _token(file: str) -> str:
-    # Read for each request: the kubelet replaces a pod's projected token before it expires, by
-    # default after an hour (kubelet token/token_manager.go).
-    try:
-        token = read_token(file)
-    except OSError as error:
-        raise InputError(
-            describe_tls_error(error),
-            file=file,
-            hint="give a file with a token with --token-file",
-        ) from None
-    if token is None:
-        raise InputError("this is not a token", file=file, hint="a token is one word")
-    return token
 
 
 def _status_error(status: int, path: str, data: bytes) -> tuple[str, str]:

@@ -120,7 +120,7 @@ class PrometheusHistory:
         fields = {"query": query, "start": start, "end": end, "step": self._range[2]}
         headers = {"User-Agent": "memqos", "Accept": "application/json"}
         if self._access.token_file is not None:
-            headers["Authorization"] = f"Bearer {self._token(self._access.token_file)}"
+            headers["Authorization"] = f"Bearer {read_token(self._access.token_file)}"
         try:
             answer = self._pool.request(
                 "GET",
@@ -153,15 +153,6 @@ class PrometheusHistory:
                 hint="is this the address of Prometheus? A path before /api/v1 belongs to it",
             )
         return decode_answer(data, self._where)
-
-    def _token(self, file: str) -> str:
-        try:
-            token = read_token(file)
-        except OSError as error:
-            raise InputError(describe_tls_error(error), file=file) from None
-        if token is None:
-            raise InputError("this is not a token", file=file, hint="a token is one word")
-        return token
 
     def _tls_context(self) -> ssl.SSLContext:
         access = self._access

@@ -15,7 +15,7 @@ from memqos.kube.kubelet.reservations import (
     NodeReservations,
     read_reservations,
 )
-from memqos.kube.kubelet.thresholds import _PODS, MEMORY_AVAILABLE, read_thresholds
+from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, PODS, read_thresholds
 from memqos.kube.pod import ObjectMeta, ResourceList
 from memqos.kube.quantity import MAX_INT64, NANOS, Quantity
 from memqos.kube.resources import CPU, MEMORY, hugepage_size, is_hugepages, legible
@@ -314,7 +314,7 @@ def _kubepods(
     amounts = capacity.quantities
     if capacity.pids is not None:
         amounts[PIDS] = Quantity.of(capacity.pids)
-    if _PODS in config.enforce_node_allocatable:
+    if PODS in config.enforce_node_allocatable:
         amounts = _less(amounts, _sum((reserved.system, reserved.kube)))
     reset = None if release.is_enabled("MemoryQoS") else _RESET_WHILE_OFF.at(release.minor)
     return NodeCgroup(

@@ -131,7 +131,7 @@ class KubeEvent(_Object, frozen=True, kw_only=True):
     def by(self) -> str:
         """The reporter, unverified: a user who may create events can put any name there."""
         old = self.source.component if self.source is not None else None
-        return self.reporting_component or old or "somebody"
+        return self.reporting_component or old or "an unknown component"
 
     @property
     def node(self) -> str | None:

@@ -34,7 +34,7 @@ def check_computer(
     for name in needed:
         if name not in there:
             raise LabError(
-                f"the root cgroup does not hand on the {name} controller",
+                f"the root cgroup does not enable the {name} controller for its children",
                 hint=f"as root: echo +{name} > {root}/cgroup.subtree_control",
             )
     _refuse_on_node(root, proc)

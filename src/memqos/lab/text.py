@@ -7,7 +7,7 @@ from memqos.draw.text.lines import Line, Paragraph, Table
 from memqos.lab.events import LabMachine
 from memqos.lab.report import LabComparison, LabReport, ScenarioReport, Spread
 from memqos.lab.scenario import Place, Scenario, Unit
-from memqos.units import format_bytes, pluralize
+from memqos.units import format_bytes, format_estimate, pluralize
 
 PLACES: Final[dict[Place, str]] = {
     "emulated": "emulated machine (QEMU without KVM)",
@@ -105,7 +105,7 @@ def format_figure(value: float, unit: Unit) -> str:
     """A number with its unit."""
     match unit:
         case "bytes":
-            return f"{value / (1 << 20):,.0f}Mi"
+            return format_estimate(value)
         case "seconds":
             return f"{value:,.2f} s"
         case "share":

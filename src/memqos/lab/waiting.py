@@ -16,7 +16,7 @@ _LONGEST: Final = 0.05
 def wait_until(what: str, holds: Callable[[], object]) -> None:
     """Return as soon as it holds; where it never does, say what did not come."""
     if not waits_for(holds, PATIENCE):
-        raise LabError(f"waited {PATIENCE:.0f} s in vain: {what}")
+        raise LabError(f"not within {PATIENCE:.0f} s: {what}")
 
 
 def waits_for(holds: Callable[[], object], seconds: float) -> bool:

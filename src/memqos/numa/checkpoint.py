@@ -278,7 +278,7 @@ _WRITE: Final[Since[Callable[[MemoryManagerState, bool], str]]] = Since(
 
 
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
-_VERIFY: Final = "memqos numa checkpoint verify says what it is worth"
+_VERIFY: Final = "memqos numa checkpoint verify shows whether a kubelet accepts it"
 
 
 def load_checkpoint(text: str, file: str) -> LoadedCheckpoint:

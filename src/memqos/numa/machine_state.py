@@ -91,18 +91,6 @@ def free_memory(nodes: NumaNodeMap, members: Iterable[int], resource: str) -> in
     return sum([nodes[i].table(resource).free for i in members])
 
 
-def allocatable_blocks(nodes: NumaNodeMap) -> MemoryBlocks:
-    """The allocatable memory of each node, as the kubelet reports it to monitoring."""
-    return tuple(
-        [
-            MemoryBlock(name, (node,), table.allocatable)
-            for node, of_node in sorted(nodes.items())
-            for name, table in sorted(of_node.memory.items())
-            if table.allocatable
-        ]
-    )
-
-
 def assign_block(
     nodes: NumaNodeMap, block: MemoryBlock, size: int | None = None
 ) -> dict[int, NumaNodeState]:

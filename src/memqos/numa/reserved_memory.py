@@ -29,7 +29,6 @@ from memqos.numa.machines import NumaMachine
 from memqos.release import Release
 
 ReservationFault = Literal["numa_node_not_found", "total_mismatch", "not_an_integer"]
-ConfigFault = Literal["duplicate", "unsupported_resource", "zero_value"]
 
 _NODE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _MIB: Final = 1 << 20
@@ -70,22 +69,6 @@ def reservations_from_config(entries: Iterable[MemoryReservation]) -> NumaReserv
 def parse_reserved_memory(text: str) -> NumaReservations:
     """Read the flag's spelling: `0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi`."""
     return tuple([_parse_node(part) for part in text.split(";")]) if text else ()
-
-
-def reservation_config_faults(reservations: Iterable[NumaReservation]) -> tuple[ConfigFault, ...]:
-    """What the kubelet refuses in the list before it reads the machine, sorted."""
-    faults: set[ConfigFault] = set()
-    seen = set()
-    for entry in reservations:
-        for name, raw in entry.limits.items():
-            if not _is_memory(name):
-                faults.add("unsupported_resource")
-            if not Quantity.parse(raw).nano:
-                faults.add("zero_value")
-            if (entry.numa_node, name) in seen:
-                faults.add("duplicate")
-            seen.add((entry.numa_node, name))
-    return tuple(sorted(faults))
 
 
 def system_reserved(

@@ -135,18 +135,18 @@ def assign_running_pods(
     due = [each for each in running if each.is_eligible]
     for each in due:
         manager = adopt_pod(manager, each.request, each.bound)
-    left_out: dict[str, UnplacedPod] = {}
+    unplaced: dict[str, UnplacedPod] = {}
     for each in due:
         if not each.managed:
             continue
         after, outcome = manager.admit(each.pod)
         if isinstance(outcome, RefusedPod):
-            left_out[each.uid] = UnplacedPod(outcome, after.state)
+            unplaced[each.uid] = UnplacedPod(outcome, after.state)
         elif is_spread(after, each.uid):
-            left_out[each.uid] = UnplacedPod(None, after.state)
+            unplaced[each.uid] = UnplacedPod(None, after.state)
         else:
             manager = after
-    return manager, left_out
+    return manager, unplaced
 
 
 def pods_in_state(

@@ -5,7 +5,7 @@ the pod. It outlives its containers: one that filled it and was killed finds it 
 """
 
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
@@ -13,7 +13,7 @@ from memqos.kube.pod import Pod, Volume, is_memory_backed
 from memqos.kube.quantity import milli_of
 from memqos.kube.resources import whole
 from memqos.plan.setting import FileSettings
-from memqos.release import Release, Since
+from memqos.release import Release
 
 SizeSource = Literal["sizeLimit", "pod limit", "allocatable", "half of RAM", "needs node"]
 
@@ -68,13 +68,3 @@ def _without_node(name: str, pod_limit: int, size_limit: int | None) -> VolumeSi
     if pod_limit:
         return VolumeSize(name, "pod limit", pod_limit, size_limit)
     return VolumeSize(name, "needs node", None, size_limit)
-
-
-def mount_options(volume: VolumeSize, release: Release, *, noswap: bool) -> list[str]:
-    """What the tmpfs is mounted with; `noswap` is whether the kernel has that option (6.4)."""
-    sized = [] if volume.size is None else [f"size={volume.size}"]
-    return sized + (["noswap"] if noswap and _NO_SWAP.at(release.minor) else [])
-
-
-# KEP-2400: memory-backed volumes stay out of swap since 1.31, where the kernel can keep them out.
-_NO_SWAP: Final = Since({22: False, 31: True})

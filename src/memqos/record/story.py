@@ -234,7 +234,7 @@ def _write_chapters(facts: RecordIndex) -> Iterator[Chapter]:
         if facts.is_guard_step(record) or record.old == record.new:
             continue
         ours = record.by == "memqos"
-        by = "memqos" if ours else f"somebody else ({record.by})"
+        by = "memqos" if ours else f"another writer ({record.by})"
         yield Chapter(
             at=record.at,
             kind="changed",

@@ -16,7 +16,7 @@ from memqos.size.history import (
 )
 from memqos.size.need import Need, need_of
 from memqos.size.risk import RISK_OF_SCALE, estimated_risk
-from memqos.units import duration_words, format_bytes, format_time, pluralize
+from memqos.units import duration_words, format_bytes, format_estimate, format_time, pluralize
 
 Sureness = Literal["none", "low", "medium", "high"]
 
@@ -185,14 +185,13 @@ def _level_beyond_kills(history: ContainerHistory, need: Need) -> tuple[float, t
 
 
 def _need_reasons(need: Need) -> Iterator[str]:
-    yield f"peak {_amount(need.peak)} {_moment(need.peak_at)}"
+    yield f"peak {format_estimate(need.peak)} {_moment(need.peak_at)}"
     if need.aged_peak < need.peak:
-        yield (
-            f"counted as {_amount(need.aged_peak)}: nothing came near the peak in the newer half"
-        )
-    yield f"+ {_amount(need.margin)} margin for {_length(need.days)} of history"
+        aged = format_estimate(need.aged_peak)
+        yield f"counted as {aged}: nothing came near the peak in the newer half"
+    yield f"+ {format_estimate(need.margin)} margin for {_length(need.days)} of history"
     if need.record_growth >= _MIB:
-        yield f"+ {_amount(need.record_growth)} as peaks grew in the newer half"
+        yield f"+ {format_estimate(need.record_growth)} as peaks grew in the newer half"
     if need.trend_growth >= _MIB:
         kind = (
             "and slows down: a warm-up"
@@ -200,13 +199,13 @@ def _need_reasons(need: Need) -> Iterator[str]:
             else "and continues: possibly a leak"
         )
         rate = (
-            f"{_amount(need.slope)} a day"
+            f"{format_estimate(need.slope)} a day"
             if need.days >= 1
-            else (f"{_amount(need.slope / 24)} an hour")
+            else (f"{format_estimate(need.slope / 24)} an hour")
         )
-        yield f"+ {_amount(need.trend_growth)} as the usual level rises by {rate} {kind}"
+        yield f"+ {format_estimate(need.trend_growth)} as the usual level rises by {rate} {kind}"
     if need.minimum >= _MIB:
-        yield f"+ {_amount(need.minimum)}: the least for a history shorter than a day"
+        yield f"+ {format_estimate(need.minimum)}: the least for a history shorter than a day"
 
 
 def _data_notes(history: ContainerHistory, basis: SeriesHistory) -> Iterator[str]:
@@ -275,10 +274,6 @@ def _sureness(need: Need, risk: float, basis: SeriesHistory) -> Sureness:
     if need.days < 1 or basis.faults.total > 0.1 * basis.count or _has_mixed_units(basis):
         return "low"
     return "high" if need.days >= 7 and risk <= 0.01 and need.growth == "none" else "medium"
-
-
-def _amount(amount: float) -> str:
-    return format_bytes(round(amount / _MIB) * _MIB if amount >= _MIB else int(amount))
 
 
 def _moment(at: float) -> str:

@@ -107,7 +107,7 @@ def test_a_node_is_converged_by_apply_and_as_before_after_rollback(
     assert (again.code, again.out.splitlines()[-1]) == (0, "converged: nothing to change")
     assert shell.apply().out == "converged: nothing to change\n"
 
-    assert shell.rollback().out == f"{len(changes)} put back\n"
+    assert shell.rollback().out == f"{len(changes)} restored\n"
     assert values() == before
     assert shell.rollback().out == "nothing to restore\n"
 

@@ -218,7 +218,7 @@ def test_with_the_owners_values_outlive_reload_runtime_and_agent(node: Node) -> 
     said = agent.run(*PYTHON, "-m", "memqos", "rollback")
     assert (said.code, said.out) == (
         0,
-        "5 put back\n9 restored in systemd and the runtime\n",
+        "5 restored\n9 restored in systemd and the runtime\n",
     )
     node.end(agent)
     assert node.values() == node.before

@@ -70,7 +70,7 @@ class FightCounter:
         self._seconds = rule.minutes * 60
         self._changes: dict[ValueKey, deque[float]] = {}
         self.contested: dict[ValueKey, Drift] = {}
-        """Those that are no longer put back, with what happened last."""
+        """Those that are no longer restored, with what happened last."""
 
     def count_change(self, drift: Drift) -> bool:
         """Note a change; whether it was the one too many."""
@@ -197,7 +197,7 @@ class DriftTracker:
         place = change.path, change.file
         is_old = now - self._confirmed_at > _CONFIRMED
         if place in self._node_intent.kubelet_managed and is_old and self.unconfirmed_since is None:
-            # It is written in the kubelet's place, with no undo entry: the kubelet must confirm
+            # It is written on behalf of the kubelet, with no undo entry: the kubelet must confirm
             # first that it is still configured so.
             self.require_confirmation(now)
         if change.level in ABOVE_PODS and self.unconfirmed_since is not None:

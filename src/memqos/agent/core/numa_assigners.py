@@ -12,8 +12,8 @@ import msgspec
 
 from memqos.agent.core.pod_intent import AgentSettings, Notice, PodIntent
 from memqos.converge.numa_assignment import (
-    _STATE_FILE,
     KUBELET_ASSIGNS,
+    NO_NUMA_NODES,
     assignment_in_state,
     assignment_of,
     creation_order,
@@ -23,7 +23,7 @@ from memqos.converge.numa_assignment import (
     skip_reason,
 )
 from memqos.errors import InputError
-from memqos.kube.kubelet import STATIC
+from memqos.kube.kubelet import STATE_FILE, STATIC
 from memqos.numa.machine_state import MemoryManagerState
 from memqos.numa.machines import NumaMachine, machine_subset
 from memqos.numa.manager import Manager
@@ -39,7 +39,7 @@ class NumaLedger:
         self._manager = manager
         self._residents: dict[str, RunningPod] = {}
         self.unplaced: dict[str, UnplacedPod] = {}
-        """Those for whom there is nothing until others give something back."""
+        """Pods for which nothing is free until others release what they have."""
 
     @property
     def state(self) -> MemoryManagerState:
@@ -67,11 +67,11 @@ class NumaLedger:
         for uid in again:
             self._release(uid)
             to_place[uid] = self._residents[uid]
-        self._manager, left_out = assign_running_pods(
+        self._manager, unplaced = assign_running_pods(
             self._manager, sorted(to_place.values(), key=creation_order)
         )
-        self.unplaced |= left_out
-        return {uid for uid in again if uid not in left_out}
+        self.unplaced |= unplaced
+        return {uid for uid in again if uid not in unplaced}
 
     def reallocate(self, manager: Manager) -> None:
         """Give out the memory of another machine; who can stay does."""
@@ -122,7 +122,6 @@ Assignments = Mapping[str, Assignment]
 """Container → what it is assigned; one that is left alone is not in it."""
 
 NO_ASSIGNMENTS: Final[Assignments] = {}
-_NO_NODES: Final = "no NUMA node is known, so none can be assigned"
 
 
 class ObservedPod(NamedTuple):
@@ -182,9 +181,9 @@ class KubeletAssigner:
     def accept_state(self, state: MemoryManagerState | None) -> str | None:
         if state is None:
             known = "the previous state stays in use" if self.state else "no container is bound"
-            return f"there is no {_STATE_FILE}: {known}"
+            return f"there is no {STATE_FILE}: {known}"
         self.state = state
-        return None if state.policy == STATIC else f"{_STATE_FILE}: {no_assignment_reason(state)}"
+        return None if state.policy == STATIC else f"{STATE_FILE}: {no_assignment_reason(state)}"
 
     def update(
         self, here: Iterable[ObservedPod], removed: Iterable[str], permitted: frozenset[int]
@@ -203,7 +202,7 @@ class KubeletAssigner:
         unknown = [name for name, each in found.items() if each is None]
         notice = None
         if unknown:
-            what = f"not changed: the {_STATE_FILE} does not contain {', '.join(unknown)}"
+            what = f"not changed: the {STATE_FILE} does not contain {', '.join(unknown)}"
             notice = Notice("NumaUnknown", what)
         return PodAssignment(
             {name: each for name, each in found.items() if each is not None}, notice
@@ -224,7 +223,7 @@ class AgentAssigner:
     def __init__(self, node_settings: AgentSettings, before: "AgentAssigner | None" = None) -> None:
         """`before` is who has given out memory until now: what it gave stays given."""
         if node_settings.numa is None:
-            raise InputError(_NO_NODES, field="numa", hint="is /sys mounted?")
+            raise InputError(NO_NUMA_NODES, field="numa", hint="is /sys mounted?")
         if node_settings.config.memory_manager_policy == STATIC:
             raise InputError(
                 KUBELET_ASSIGNS, field="numa", hint="numa: state uses the kubelet's state"
@@ -266,9 +265,9 @@ class AgentAssigner:
     def assignment_of_pod(self, pod: ObservedPod) -> PodAssignment:
         if self._kubelet_assigns or not pod.is_ours or pod.uid not in self._ledger:
             return PodAssignment()
-        left_out = self._ledger.unplaced.get(pod.uid)
-        if left_out is not None:
-            what = f"not changed: {skip_reason(left_out)}"
+        unplaced = self._ledger.unplaced.get(pod.uid)
+        if unplaced is not None:
+            what = f"not changed: {skip_reason(unplaced)}"
             return PodAssignment(NO_ASSIGNMENTS, Notice("NumaRefused", what))
         state = self._ledger.state
         return PodAssignment(

@@ -1,7 +1,7 @@
 """Which NUMA nodes containers are to be bound to: what is assigned of a node, pod by pod."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from memqos.agent.core.numa_assigners import (
     AgentAssigner,
@@ -13,7 +13,7 @@ from memqos.agent.core.numa_assigners import (
 from memqos.agent.core.observed import Checkpoint, ObservedCgroups
 from memqos.agent.core.pod_intent import IntentPlanner, Notice, PodIntent
 from memqos.agent.core.report import Report
-from memqos.converge.numa_assignment import is_unbound, nodes_fault
+from memqos.converge.numa_assignment import NO_CPUSET, is_unbound, nodes_fault
 from memqos.converge.values import bound_nodes, container_files, node_permit
 from memqos.errors import InputError
 from memqos.numa.checkpoint import load_checkpoint
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 _FaultKind = Literal["state", "nodes", "cpuset"]
-_NO_CPUSET: Final = f"no container has a {MEMS}: the cpuset controller is not enabled for them"
 
 
 class NumaBindings:
@@ -88,7 +87,7 @@ class NumaBindings:
             path: found for path in pods if (found := self._observe(path, node_intent)) is not None
         }
         self._pods |= here
-        self._set_fault("cpuset", _NO_CPUSET if self._can_bind is False else None)
+        self._set_fault("cpuset", NO_CPUSET if self._can_bind is False else None)
         removed, self._removed = self._removed, []
         names = self._names
         above = self._observed.files_of([*self.ancestors, names.kubepods])

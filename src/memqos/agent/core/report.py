@@ -178,7 +178,7 @@ class Report:
             self._changed.append(drift)
 
     def report_contested(self, drift: Drift, rule: FightConfig) -> None:
-        """Log that a value is not put back any more."""
+        """Log that a value is not restored any more."""
         self.log(
             "error",
             f"changed by another writer more than {rule.times} times in {rule.minutes:g} "
@@ -278,7 +278,7 @@ def report_write(
 def announce_written(
     report: Report, intent: PodIntent | None, change: Change, value: str, drift: Drift | None
 ) -> None:
-    """Announce a value that is in place to a pod's cluster; none that was taken back."""
+    """Announce a value that is in place to a pod's cluster; none that was reset."""
     if intent is None:
         return
     of, amount = change.container or "the pod", _amount(change.file, value)
@@ -301,7 +301,7 @@ def announce_written(
 
 
 def announce_contested(report: Report, intent: PodIntent | None, drift: Drift) -> None:
-    """Announce to a pod's cluster that a value is no longer put back."""
+    """Announce to a pod's cluster that a value is no longer restored."""
     if intent is None:
         return
     path = outer(drift.path)

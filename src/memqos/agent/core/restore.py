@@ -12,7 +12,7 @@ from memqos.converge.undo import UndoEntries, UndoEntry
 
 
 class Restores:
-    """Whatever memqos has written over, and what of it is still to be put back.
+    """Whatever memqos has written over, and what of it is still to be restored.
 
     Where something else has changed a value since, that value stays, and this is reported once.
     """
@@ -68,7 +68,7 @@ class Restores:
                 cgroup.files = {**cgroup.files, file: result.change.new}
                 cgroup.expected.pop(file, None)
                 self._schedule.backoff.clear(path)
-                report_write(self._report, result.change, result.change.new, now, "given back")
+                report_write(self._report, result.change, result.change.new, now, "restored")
             elif result.outcome not in ("written", "gone", "overtaken"):
                 self.pending += 1
                 self._schedule.back_off(path, pod, now)

@@ -34,7 +34,7 @@ class PodView(NamedTuple):
 
 
 class ContestedValue(NamedTuple):
-    """A value that is no longer put back."""
+    """A value that is no longer restored."""
 
     drift: Drift
     cgroup: Cgroup | None

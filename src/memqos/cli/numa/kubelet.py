@@ -8,7 +8,6 @@ import msgspec
 
 from memqos.cli.help_sections import help_section
 from memqos.cli.numa.node_source import (
-    KUBELET_STATE_FILE,
     LIVE_MACHINE,
     NumaNodeFacts,
     kubelet_state_path,
@@ -20,7 +19,7 @@ from memqos.cli.options import parse_gates
 from memqos.cli.settings import with_kubelet_file
 from memqos.errors import InputError
 from memqos.host.snapshots import load_snapshot
-from memqos.kube.kubelet import STATIC, KubeletConfiguration
+from memqos.kube.kubelet import STATE_FILE, STATIC, KubeletConfiguration
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE
 from memqos.kube.kubelet.validation import start_faults
 from memqos.numa.checkpoint import LoadedCheckpoint
@@ -271,7 +270,7 @@ def state_check_options(
     if snapshot is not None:
         if file is not None or machine is not None:
             raise click.UsageError("--snapshot has its own state and machine")
-        name = f"{snapshot} ({KUBELET_STATE_FILE})"
+        name = f"{snapshot} ({STATE_FILE})"
         file, machine = name, None
     elif file is None:
         file, machine = kubelet_state_path(), machine or LIVE_MACHINE
@@ -292,9 +291,7 @@ def state_text(options: StateCheckOptions) -> str:
         return read_state_text(options.file)
     text = load_snapshot(options.snapshot).memory_manager_state
     if text is None:
-        raise InputError(
-            "this snapshot has no state", file=options.snapshot, field=KUBELET_STATE_FILE
-        )
+        raise InputError("this snapshot has no state", file=options.snapshot, field=STATE_FILE)
     return text
 
 

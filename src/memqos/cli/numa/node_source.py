@@ -13,6 +13,7 @@ from memqos.errors import InputError
 from memqos.host.local_kubelet import pod_names
 from memqos.host.machine import Roots, read_machine
 from memqos.host.manifest_files import load_file
+from memqos.kube.kubelet import STATE_FILE
 from memqos.kube.pod import Pod
 from memqos.manifests.documents import read_documents
 from memqos.manifests.snapshot import is_snapshot, read_snapshot
@@ -27,7 +28,6 @@ from memqos.numa.machines import (
 from memqos.settings.facts import NodeFacts, facts_of_snapshot
 
 LIVE_MACHINE: Final = "this machine"
-KUBELET_STATE_FILE: Final = "memory_manager_state"
 _NUMA_KEY: Final = re.compile(rb"""^\s*(\{\s*)?["']?numa["']?\s*:""", re.MULTILINE)
 _MACHINE_FILE_HINT: Final = (
     "one lists NUMA nodes, as numa: [{id: 0, memory: 64Gi}] does; "
@@ -148,7 +148,7 @@ def read_state_text(path: str) -> str:
 
 def kubelet_state_path() -> str:
     """The file of this machine's kubelet with its state."""
-    return f"{Roots().kubelet}/{KUBELET_STATE_FILE}"
+    return f"{Roots().kubelet}/{STATE_FILE}"
 
 
 def _facts_of_this_machine(*, with_state: bool) -> NumaNodeFacts:
@@ -193,7 +193,7 @@ def _facts_of_snapshot(
     found = machine_from_kernel(snapshot.machine) if machine is None else read_numa_machine(machine)
     if found is None:
         raise InputError("no NUMA node in this snapshot", file=name, field="numa")
-    loaded, state_file = None, f"{name} ({KUBELET_STATE_FILE})" if state is None else state
+    loaded, state_file = None, f"{name} ({STATE_FILE})" if state is None else state
     if state is not None:
         loaded = load_checkpoint(read_state_text(state), state)
     elif with_state and snapshot.memory_manager_state:

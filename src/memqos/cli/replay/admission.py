@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from memqos.cli.replay.pods import ReplayCase, amount_texts, case_release, shape_data
-from memqos.cluster import autoscaling
+from memqos.cluster.autoscaling import UnknownRequest, hpa_request
 from memqos.cluster.limit_range import (
     LimitRange,
     LimitRangeViolation,
@@ -143,19 +143,17 @@ def replay_resize(case: ReplayCase) -> dict[str, Any]:
 
 
 def replay_hpa_requests(case: ReplayCase) -> dict[str, Any]:
-    """What an autoscaler divides usage by."""
+    """What an autoscaler divides usage by: one pod whose request is unknown fails them all."""
     release, resource, container = case_release(case), case["resource"], case["container"]
-    pods = msgspec.convert(case["pods"], list[Pod])
-    total = autoscaling.hpa_requests(pods, resource, release, container)
+    requests = {
+        pod.metadata.name: hpa_request(pod, resource, release, container)
+        for pod in msgspec.convert(case["pods"], list[Pod])
+    }
+    failed = [each for each in requests.values() if isinstance(each, UnknownRequest)]
     return {
-        "requests_milli": None if isinstance(total, autoscaling.UnknownRequest) else total,
-        "error": total.failure if isinstance(total, autoscaling.UnknownRequest) else None,
-        "per_pod": {
-            pod.metadata.name: _request_data(
-                autoscaling.hpa_request(pod, resource, release, container)
-            )
-            for pod in pods
-        },
+        "requests_milli": None if failed else requests,
+        "error": failed[0].failure if failed else None,
+        "per_pod": {name: _request_data(request) for name, request in requests.items()},
     }
 
 
@@ -197,8 +195,8 @@ def _replace_containers(old: tuple[Container, ...], new: list[Any]) -> tuple[Con
     )
 
 
-def _request_data(request: int | autoscaling.UnknownRequest) -> dict[str, Any]:
-    if isinstance(request, autoscaling.UnknownRequest):
+def _request_data(request: int | UnknownRequest) -> dict[str, Any]:
+    if isinstance(request, UnknownRequest):
         return {"milli": None, "error": request.failure}
     return {"milli": request, "error": None}
 

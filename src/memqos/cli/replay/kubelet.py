@@ -1,7 +1,7 @@
 """Replays recorded answers of a kubelet: admission, resizes, swap, memory-backed volumes."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,7 +14,8 @@ from memqos.kube.qos import qos_class
 from memqos.kube.shape import amounts_of, containers_of, is_critical, is_static, shape_of
 from memqos.kube.swap import SwapNode, container_swap
 from memqos.plan.pod import plan_pod
-from memqos.plan.volumes import memory_volumes, mount_options
+from memqos.plan.volumes import VolumeSize, memory_volumes
+from memqos.release import Release, Since
 
 _NODE_NAME = "node"
 
@@ -151,9 +152,19 @@ def replay_memory_volumes(case: ReplayCase) -> dict[str, Any]:
         },
         "mount_options": {
             name: {
-                "noswap_supported": mount_options(volume, release, noswap=True) or None,
-                "noswap_unsupported": mount_options(volume, release, noswap=False) or None,
+                "noswap_supported": _mount_options(volume, release, noswap=True) or None,
+                "noswap_unsupported": _mount_options(volume, release, noswap=False) or None,
             }
             for name, volume in volumes.items()
         },
     }
+
+
+def _mount_options(volume: VolumeSize, release: Release, *, noswap: bool) -> list[str]:
+    """What the tmpfs is mounted with; `noswap` is whether the kernel has that option (6.4)."""
+    sized = [] if volume.size is None else [f"size={volume.size}"]
+    return sized + (["noswap"] if noswap and _NO_SWAP.at(release.minor) else [])
+
+
+# KEP-2400: memory-backed volumes stay out of swap since 1.31, where the kernel can keep them out.
+_NO_SWAP: Final = Since({22: False, 31: True})

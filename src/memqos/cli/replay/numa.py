@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from memqos.cli.replay.pods import ReplayCase
+from memqos.kube.kubelet import MemoryReservation
+from memqos.kube.kubelet.validation import reserved_memory_faults
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import HUGEPAGES, hugepage_size
@@ -14,18 +16,17 @@ from memqos.numa.checkpoint import UnreadableCheckpoint, decode_checkpoint, fnv1
 from memqos.numa.hints import Hint, HintProvider, Hints, HintSet, ProviderHints, iterate_hints
 from memqos.numa.machine_state import (
     MachineMemory,
+    MemoryBlock,
     MemoryBlocks,
     MemoryManagerState,
     NumaMemory,
     NumaNodeMap,
-    allocatable_blocks,
 )
 from memqos.numa.manager import Manager, ManagerSettings, StartRefused, start_manager
 from memqos.numa.masks import mask_of, nodes_of
 from memqos.numa.reserved_memory import (
     InvalidReservation,
     NumaReservation,
-    reservation_config_faults,
     reservation_totals,
     reserves_no_memory,
     system_reserved,
@@ -83,7 +84,7 @@ def replay_memory_manager(case: ReplayCase) -> _Actual:
     assert isinstance(manager, Manager)
     actual: _Actual = {
         "initial": {
-            "allocatable": _blocks_data(allocatable_blocks(manager.state.nodes)),
+            "allocatable": _blocks_data(_allocatable_blocks(manager.state.nodes)),
             "machine_state": _nodes_data(manager.state.nodes),
         },
         "steps": [],
@@ -100,9 +101,22 @@ def replay_memory_manager(case: ReplayCase) -> _Actual:
     return actual
 
 
+def _allocatable_blocks(nodes: NumaNodeMap) -> MemoryBlocks:
+    """The allocatable memory of each node, as the kubelet reports it to monitoring."""
+    return tuple(
+        [
+            MemoryBlock(name, (node,), table.allocatable)
+            for node, of_node in sorted(nodes.items())
+            for name, table in sorted(of_node.memory.items())
+            if table.allocatable
+        ]
+    )
+
+
 def replay_reserved_memory(case: ReplayCase) -> _Actual:
     """Reservations against a machine and what must be reserved."""
     reservations = _reservations(case["reserved_memory"])
+    configured = [MemoryReservation(each.numa_node, each.limits) for each in reservations]
     required = {
         name: Quantity.parse(raw) for name, raw in case["node_allocatable_reservation"].items()
     }
@@ -110,7 +124,7 @@ def replay_reserved_memory(case: ReplayCase) -> _Actual:
     refused = isinstance(reserved, InvalidReservation)
     kind = reserved.kind if isinstance(reserved, InvalidReservation) else "ok"
     return {
-        "config_validation": list(reservation_config_faults(reservations)),
+        "config_validation": sorted({fault for fault, _ in reserved_memory_faults(configured)}),
         "kind": kind,
         "valid": not refused,
         "none_manager": "ok",

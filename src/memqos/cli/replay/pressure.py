@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,6 @@ from memqos.cluster.eviction_order import (
     eviction_order,
     first_evictable,
     offending_usage,
-    tie_groups,
 )
 from memqos.cluster.eviction_signals import (
     SignalObservation,
@@ -317,6 +316,19 @@ def replay_hugepage_eviction(case: ReplayCase) -> dict[str, Any]:
         "summary_available_bytes": available,
         "resource_summary_available_bytes": available,
     }
+
+
+def tie_groups(order: Sequence[RankedPod]) -> list[list[RankedPod]]:
+    """The order, pods with equal keys grouped."""
+    groups: list[list[RankedPod]] = []
+    joins = False
+    for ranked in order:
+        if joins:
+            groups[-1].append(ranked)
+        else:
+            groups.append([ranked])
+        joins = ranked.ahead_by == "input order"
+    return groups
 
 
 def _left_in(cgroup: Mapping[str, Any] | None) -> int | None:

@@ -354,7 +354,7 @@ def _node_card(node: NodeAudit) -> Markup:
             [f"{each.container} ({each.oom_score_adj})" for each in node.killed_first],
         ),
         _top_list(
-            "protected unasked",
+            "unrequested protection",
             [
                 f"{pod}: {format_bytes(amount)} of memory.{knob}"
                 for knob, found in (("min", node.unrequested_min), ("low", node.unrequested_low))

@@ -63,7 +63,7 @@ def changes_summary(comparison: Comparison) -> str:
 
 
 def gaps_text(
-    unresolved: Iterable[Unresolved], nobodys: Sequence[str], missing: Iterable[Cgroup]
+    unresolved: Iterable[Unresolved], orphans: Sequence[str], missing: Iterable[Cgroup]
 ) -> list[str]:
     """Pods without a cgroup, and cgroups without a pod.
 
@@ -78,10 +78,10 @@ def gaps_text(
         for each in missing
         if each.level != "container"
     ]
-    if nobodys:
-        shown = ", ".join(nobodys[:_SHOWN]) + (" …" if len(nobodys) > _SHOWN else "")
+    if orphans:
+        shown = ", ".join(orphans[:_SHOWN]) + (" …" if len(orphans) > _SHOWN else "")
         lines.append(
-            f"unknown: pod cgroups that belong to no known pod: {len(nobodys)} ({shown}) – their "
+            f"unknown: pod cgroups that belong to no known pod: {len(orphans)} ({shown}) – their "
             f"protection is not planned; a kubelet that has just started does not list all pods "
             f"yet"
         )

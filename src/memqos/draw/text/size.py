@@ -8,7 +8,7 @@ from memqos.plan.setting import FileValue
 from memqos.settings.enablement import Enablement
 from memqos.size.consequences import ContainerLevels, MemorySize
 from memqos.size.workloads import PodLevelSize, SizedContainer, SizedWorkload, SizeReport
-from memqos.units import format_bytes, pluralize
+from memqos.units import format_bytes, format_estimate, pluralize
 
 _MAX_NAME: Final = 28
 """Columns, of the 80 of a terminal."""
@@ -204,9 +204,7 @@ def _size_words(size: MemorySize) -> str:
 
 
 def _short(amount: int | None) -> str:
-    if amount is None:
-        return "none"
-    return format_bytes(round(amount / (1 << 20)) * (1 << 20) if amount >= 1 << 20 else amount)
+    return "none" if amount is None else format_estimate(amount)
 
 
 def _limit_of(each: SizedWorkload) -> int:

@@ -22,8 +22,8 @@ from memqos.errors import InputError, MemqosError, os_reason
 from memqos.host.apiserver.exec_plugin import ExecCredential, run_exec_plugin
 from memqos.host.apiserver.kubeconfig import ClusterAccess
 from memqos.host.credential_files import (
+    check_token,
     describe_tls_error,
-    is_token,
     load_certificate,
     read_token,
 )
@@ -179,17 +179,13 @@ class ApiCredentials:
     def _token(self) -> str | None:
         user = self._access.user
         if user.token_file is not None:
-            return _token_in(user.token_file)
+            return read_token(user.token_file)
         if user.token:
-            if not is_token(user.token):
-                raise _no_token(self._access.origin, "token")
-            return user.token
+            return check_token(user.token, self._access.origin, "token")
         printed = self._from_plugin()
         if printed is None or not printed.token:
             return None
-        if not is_token(printed.token):
-            raise _no_token(self._access.origin, "exec")
-        return printed.token
+        return check_token(printed.token, self._access.origin, "exec")
 
     def _value(self, field: str, text: str) -> str:
         """A name as the value of a header: UTF-8, which http.client writes as Latin-1."""
@@ -264,25 +260,6 @@ _FORMS: Final[tuple[Callable[[str], str], ...]] = (
     lambda secret: quote(secret, safe=""),
     lambda secret: base64.b64encode(secret.encode("utf-8", "replace")).decode(),
 )
-
-
-def _token_in(file: str) -> str:
-    try:
-        token = read_token(file)
-    except OSError as error:
-        raise InputError(os_reason(error), file=file) from None
-    if token is None:
-        raise _no_token(file)
-    return token
-
-
-def _no_token(file: str, field: str | None = None) -> InputError:
-    return InputError(
-        "this is not a token",
-        file=file,
-        field=field,
-        hint="a token is one word of visible ASCII, without spaces or line ends",
-    )
 
 
 def _read(file: str) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from memqos.kube.duration import SECOND
-from memqos.kube.kubelet.thresholds import _PODS, hard_with_defaults
+from memqos.kube.kubelet.thresholds import PODS, hard_with_defaults
 from memqos.kube.pod import ResourceList
 from memqos.release import Since
 
@@ -18,6 +18,8 @@ UNLIMITED_PIDS: Final = -1
 DEFAULT_CPU_PERIOD: Final = SECOND // 10
 STATIC: Final = "Static"
 """The memoryManagerPolicy that binds containers to NUMA nodes."""
+STATE_FILE: Final = "memory_manager_state"
+"""Where a kubelet with that policy stores what it has assigned, in its own folder."""
 
 
 class KubeletFault(msgspec.Struct, frozen=True):
@@ -57,7 +59,7 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel", kw_only=
     cpu_cfs_quota: bool = msgspec.field(default=True, name="cpuCFSQuota")
     cpu_manager_policy: str = "none"
     cpu_cfs_quota_period: int = msgspec.field(default=DEFAULT_CPU_PERIOD, name="cpuCFSQuotaPeriod")
-    enforce_node_allocatable: tuple[str, ...] = (_PODS,)
+    enforce_node_allocatable: tuple[str, ...] = (PODS,)
     eviction_hard: dict[str, str]
     eviction_max_pod_grace_period: int = 0
     eviction_minimum_reclaim: dict[str, str] = {}

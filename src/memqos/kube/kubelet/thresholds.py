@@ -15,7 +15,8 @@ from memqos.release import Since
 
 MEMORY_AVAILABLE: Final = "memory.available"
 ALLOCATABLE_MEMORY: Final = "allocatableMemory.available"
-_PODS: Final = "pods"
+PODS: Final = "pods"
+"""Of enforceNodeAllocatable: the limit of all pods together."""
 
 NodeCondition = Literal["MemoryPressure", "DiskPressure", "PIDPressure"]
 SIGNALS: Final[Mapping[str, NodeCondition]] = {
@@ -214,7 +215,7 @@ def read_thresholds(
         for signal, value in soft_values
         if value is not None
     ]
-    if _PODS in enforced:
+    if PODS in enforced:
         thresholds += [
             msgspec.structs.replace(threshold, signal=ALLOCATABLE_MEMORY)
             for threshold in thresholds

@@ -9,7 +9,13 @@ from typing import Final, Literal
 
 from memqos.errors import UnsupportedRelease
 from memqos.kube.duration import SECOND, duration_text
-from memqos.kube.kubelet import DEFAULT_CPU_PERIOD, FaultStage, KubeletConfiguration, KubeletFault
+from memqos.kube.kubelet import (
+    DEFAULT_CPU_PERIOD,
+    FaultStage,
+    KubeletConfiguration,
+    KubeletFault,
+    MemoryReservation,
+)
 from memqos.kube.kubelet.reservations import (
     COMPRESSIBLE,
     KUBE_RESERVED,
@@ -17,7 +23,7 @@ from memqos.kube.kubelet.reservations import (
     cpu_count,
     read_reservations,
 )
-from memqos.kube.kubelet.thresholds import _PODS, read_thresholds
+from memqos.kube.kubelet.thresholds import PODS, read_thresholds
 from memqos.kube.kubelet.topology_options import option_fault
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY, is_hugepages
@@ -42,12 +48,13 @@ SHORTEST_CPU_PERIOD: Final = Since({22: 1_000, 26: SECOND // 1000})
 FORMER_DEFAULT_FACTOR: Final = 0.9
 
 _CGROUP_OF: Final = {KUBE_RESERVED: "kubeReservedCgroup", SYSTEM_RESERVED: "systemReservedCgroup"}
-_UNTIL_31: Final = (_PODS, SYSTEM_RESERVED, KUBE_RESERVED, NONE)
+_UNTIL_31: Final = (PODS, SYSTEM_RESERVED, KUBE_RESERVED, NONE)
 # The compressible ones enforce cpu alone, since 1.32 (validation.go).
 ENFORCEMENTS: Final[Since[tuple[str, ...]]] = Since(
     {22: _UNTIL_31, 32: (*_UNTIL_31, SYSTEM_RESERVED + COMPRESSIBLE, KUBE_RESERVED + COMPRESSIBLE)}
 )
 
+ReservedMemoryFault = Literal["unsupported_resource", "zero_value", "duplicate"]
 KubeletCheck = Callable[[KubeletConfiguration, Release], Iterator[KubeletFault]]
 
 
@@ -261,17 +268,26 @@ def _check_reserved_cpus(config: KubeletConfiguration, release: Release) -> Iter
 def _check_reserved_memory(
     config: KubeletConfiguration, release: Release
 ) -> Iterator[KubeletFault]:
+    for _, fault in reserved_memory_faults(config.reserved_memory):
+        yield fault
+
+
+def reserved_memory_faults(
+    reservations: Iterable[MemoryReservation],
+) -> Iterator[tuple[ReservedMemoryFault, KubeletFault]]:
+    """What the kubelet refuses in `reservedMemory` before it reads the machine."""
     seen: set[tuple[int, str]] = set()
-    for index, entry in enumerate(config.reserved_memory):
+    for index, entry in enumerate(reservations):
         for name, amount in (entry.limits or {}).items():
-            field = f"reservedMemory[{index}].limits[{name}]"
+            field, node = f"reservedMemory[{index}].limits[{name}]", entry.numa_node
             if name != MEMORY and not is_hugepages(name):
-                yield _fault(field, "cannot be reserved: only memory and hugepages-* can")
+                what = "cannot be reserved: only memory and hugepages-* can"
+                yield "unsupported_resource", _fault(field, what)
             if not Quantity.parse(amount).nano:
-                yield _fault(field, "is zero", hint="remove it")
-            if (entry.numa_node, name) in seen:
-                yield _fault(field, f"NUMA node {entry.numa_node} has {name} reserved already")
-            seen.add((entry.numa_node, name))
+                yield "zero_value", _fault(field, "is zero", hint="remove it")
+            if (node, name) in seen:
+                yield "duplicate", _fault(field, f"NUMA node {node} has {name} reserved already")
+            seen.add((node, name))
 
 
 def _throttling(config: KubeletConfiguration, release: Release) -> Iterator[KubeletFault]:

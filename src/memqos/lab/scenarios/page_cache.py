@@ -25,9 +25,9 @@ class PageCacheRun(msgspec.Struct, frozen=True, kw_only=True):
     scanned: int
     refaults: int
     at_own_limit: int
-    """Bytes of the container that the kernel holds off a pod at its limit, as predicted."""
+    """Bytes of the container that are protected while its pod is at its limit, as predicted."""
     node_short: int
-    """And off a node that is short of memory."""
+    """The same while the node is short of memory."""
     before: int
     kept: int
     """Of the container's memory, before and after the node was short of it."""
@@ -118,8 +118,8 @@ PAGE_CACHE: Final = Scenario(
         "read": LabMeasure(f"read of {_TIMES}", charted=True),
         "kills": LabMeasure("kills", charted=True),
         "scanned": LabMeasure("pages scanned for reclaim"),
-        "at_own_limit": LabMeasure("held off the pod itself, predicted", "bytes"),
-        "node_short": LabMeasure("held off others, predicted", "bytes"),
+        "at_own_limit": LabMeasure("protected at the pod's own limit, predicted", "bytes"),
+        "node_short": LabMeasure("protected from other pods, predicted", "bytes"),
         "before": LabMeasure("memory before", "bytes"),
         "kept": LabMeasure("kept as the node ran short", "share", charted=True),
     },
