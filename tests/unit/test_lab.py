@@ -436,7 +436,7 @@ class TestThisComputer:
         self, root: Path, proc: Path
     ) -> None:
         (root / "cgroup.subtree_control").write_text("memory\n")
-        assert "does not hand on the cpuset controller" in self.refusal(root, proc, "numa")
+        assert "does not enable the cpuset controller" in self.refusal(root, proc, "numa")
 
     @pytest.mark.parametrize("name", ["kubepods", "kubepods.slice"])
     def test_is_not_used_where_pods_are(self, name: str, root: Path, proc: Path) -> None:
