@@ -1,7 +1,7 @@
 """Publish the images of all architectures under one name: `make publish REGISTRY=…`.
 
-Prints the commands; runs them only with --run. Nothing signs in to a registry: do that first
-(skopeo login).
+The images are those of the release in dist, or else those of make image. Prints the commands; runs
+them only with --run. Nothing signs in to a registry: do that first (skopeo login).
 """
 
 import argparse
@@ -12,15 +12,20 @@ from pathlib import Path
 from typing import Final
 
 from deploy.image import oci
+from deploy.release import released_image
 from deploy.steps import MACHINES, project_version
 
 BUILD: Final = Path("build")
+DIST: Final = Path("dist")
 INDEX: Final = BUILD / "memqos-index.tar"
 
 
-def image_file(architecture: str) -> Path:
-    """Where `make image` writes the image of an architecture."""
-    return BUILD / f"memqos-image-{architecture}.tar"
+def image_files(version: str) -> list[Path]:
+    """The image of each architecture, all of the release or all of `make image`."""
+    released = [DIST / released_image(version, each) for each in sorted(MACHINES)]
+    if all(file.exists() for file in released):
+        return released
+    return [BUILD / f"memqos-image-{each}.tar" for each in sorted(MACHINES)]
 
 
 def main() -> int:
@@ -29,14 +34,19 @@ def main() -> int:
     parser.add_argument("registry", help="such as registry.example.com/platform")
     parser.add_argument("--run", action="store_true", help="run the commands")
     arguments = parser.parse_args()
-    files = [image_file(each) for each in sorted(MACHINES)]
+    version = project_version()
+    files = image_files(version)
     if missing := [str(file) for file in files if not file.exists()]:
         builds = " and ".join(f"make image ARCH={each}" for each in sorted(MACHINES))
         sys.stderr.write(f"not built: {', '.join(missing)} – {builds}\n")
         return 1
-    name = f"{arguments.registry.rstrip('/')}/memqos:{project_version()}"
+    if others := [f"{file} is of {tag}" for file in files if (tag := oci.tag(file)) != version]:
+        sys.stderr.write(f"not of {version}: {', '.join(others)} – build them again\n")
+        return 1
+    name = f"{arguments.registry.rstrip('/')}/memqos:{version}"
+    BUILD.mkdir(exist_ok=True)
     digest = oci.write_index(files, name, INDEX)
-    sys.stdout.write(f"# {name}@{digest}\n")
+    sys.stdout.write(f"# {name}@{digest}, of {' and '.join(map(str, files))}\n")
     for command in commands(name):
         sys.stdout.write(f"{shlex.join(command)}\n")
         sys.stdout.flush()

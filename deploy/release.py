@@ -62,12 +62,17 @@ def check_state(project: Path, version: str) -> None:
         raise BuildFailed(f"CHANGELOG.md has no dated section of {version} – make changelog")
 
 
+def released_image(version: str, architecture: str) -> str:
+    """The file name of an image in a release."""
+    return f"memqos-{version}-image-{architecture}.tar"
+
+
 def build(to: Path, version: str, url: str, python: Path) -> list[Path]:
     """Write all files of a release to a folder, the checksums last; `python` has the tools."""
     to.mkdir(parents=True, exist_ok=True)
     files = _build_python(to, version, python)
     for architecture in sorted(MACHINES):
-        file = to / f"memqos-{version}-image-{architecture}.tar"
+        file = to / released_image(version, architecture)
         image.build(file, python, architecture)
         sbom = file.with_suffix(".cdx.json")
         run(str(python), "-m", "deploy.image.sbom", str(file), str(sbom))

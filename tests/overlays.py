@@ -72,10 +72,29 @@ def _config_maps(folder: Path, objects: list[Object], given: list[Object]) -> li
 
 def _patches(_folder: Path, objects: list[Object], given: list[Object]) -> list[Object]:
     for each in given:
-        for target in _named(objects, each["target"]["kind"], each["target"]["name"]):
-            for step in yaml.safe_load(each["patch"]):
-                _patch(target, **step)
+        patch = yaml.safe_load(each["patch"])
+        if isinstance(patch, dict):
+            for target in _named(objects, patch["kind"], patch["metadata"]["name"]):
+                _merge(target, patch)
+        else:
+            for target in _named(objects, each["target"]["kind"], each["target"]["name"]):
+                for step in patch:
+                    _patch(target, **step)
     return objects
+
+
+def _merge(target: Object, patch: Object) -> None:
+    """A strategic merge patch, of objects and of lists whose items have names: those come first."""
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            _merge(target[key], value)
+        elif isinstance(value, list):
+            for item in value:
+                (found,) = [each for each in target[key] if each["name"] == item["name"]]
+                _merge(found, item)
+                target[key].sort(key=lambda each, first=found: each is not first)
+        else:
+            target[key] = value
 
 
 def _patch(target: Any, op: str, path: str, value: Any) -> None:

@@ -16,8 +16,8 @@ from deploy.steps import PROJECT, BuildFailed, install_memqos, install_requireme
 
 SUITES: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "testing"}
 ROOTS: Final = PROJECT / "build" / "pythons"
-PACKAGES: Final = "bash,coreutils,diffutils,findutils,git,grep,gzip,openssl,procps,sed,tzdata"
-"""What the tests start."""
+PACKAGES: Final = "bash,coreutils,dash,diffutils,findutils,git,grep,gzip,openssl,procps,sed,tzdata"
+"""What the tests start; /bin/sh is dash's."""
 TESTS: Final = ("tests/unit", "tests/properties", "tests/conformance")
 IGNORED: Final = ("tests/unit/test_helm.py", "tests/unit/test_release_files.py")
 """Tests of tools that build a release, with the Python that builds it."""
@@ -75,7 +75,7 @@ def _make_root(version: str, setuptools_of: Path) -> Path:
     command.parent.mkdir(parents=True, exist_ok=True)
     command.write_text(f"#!/usr/bin/python{version}\nfrom memqos.cli.main import main\nmain()\n")
     command.chmod(0o755)
-    for file in ("requirements-dev.txt", "requirements.txt"):
+    for file in ("requirements-dev.txt", "requirements.txt", "requirements-build.txt"):
         install_requirements(site, version, "amd64", file)
     install_memqos(site, root / "tmp", setuptools_of)
     (root / "complete").touch()
@@ -98,8 +98,9 @@ def _run_tests(root: Path, version: str, tests: list[str]) -> int:
             shutil.copy(PROJECT / name, copy / name)
     script = (
         'mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" '
-        '&& mount -t tmpfs tmpfs "$1/tmp" && root=$1 && shift '
-        '&& exec chroot "$root" env -i -C /memqos "$@"'
+        '&& mount --rbind /sys "$1/sys" && mount -t tmpfs tmpfs "$1/tmp" && root=$1 && shift '
+        # No exec: the shell is process 1, and reaps the orphans that tests wait for.
+        '&& chroot "$root" env -i -C /memqos "$@"; exit $?'
     )
     return subprocess.run(
         [

@@ -50,9 +50,12 @@ UNWANTED = (
     "var/lib/apt",
     "etc/apt",
     "etc/cron.daily",
+    "etc/hostname",
     "etc/logrotate.d",
+    "etc/resolv.conf",
 )
-"""Files that nothing in the image uses. The list of packages stays, for image scanners."""
+"""Files that nothing in the image uses, and the two that mmdebstrap copies from the machine of the
+build. The list of packages stays, for image scanners."""
 LIST_PACKAGES = (
     """for deb in "$1"/var/cache/apt/archives/*.deb; do """
     """dpkg-deb --field "$deb" | sed '1a Status: install ok unpacked'; echo; """
@@ -94,7 +97,9 @@ def build(to: Path, python: Path, architecture: str) -> tuple[str, str]:
         install_memqos(site, Path(folder), python)
         shutil.rmtree(site / "memqos" / "lab")  # experiments are no work of an agent
         _bootstrap(root, architecture)
-        _fill(root, site)
+        remove_unwanted(root)
+        shutil.copytree(site, root / SITE, dirs_exist_ok=True)
+        _compile(root)
         pack(root, layer)
         image = oci.Image(
             name=name,
@@ -133,12 +138,11 @@ def _bootstrap(root: Path, architecture: str) -> None:
     )
 
 
-def _fill(root: Path, site: Path) -> None:
+def remove_unwanted(root: Path) -> None:
+    """Remove what nothing in the image uses."""
     for pattern in UNWANTED:
         for path in root.glob(pattern):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    shutil.copytree(site, root / SITE, dirs_exist_ok=True)
-    _compile(root)
 
 
 def _compile(root: Path) -> None:
@@ -147,14 +151,20 @@ def _compile(root: Path) -> None:
     By the build's own Python of the image's version, so that the image of another architecture
     needs no emulator. Python does not check at every start whether a source has changed (PEP 552).
     """
-    python = shutil.which(f"python{PYTHON}")
-    if python is None:
-        raise BuildFailed(f"python{PYTHON} is missing – apt-get install python{PYTHON}")
     run(
-        *(python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"),
+        *(find_compiler(), "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"),
         # Tracebacks name files as they are in the image.
         *("-s", str(root), "-p", "/", str(root / "usr/lib" / f"python{PYTHON}"), str(root / SITE)),
     )
+
+
+def find_compiler() -> str:
+    """Debian's Python, where it is: other patch releases compile some modules differently."""
+    path = os.pathsep.join(("/usr/bin", os.environ.get("PATH", "")))
+    python = shutil.which(f"python{PYTHON}", path=path)
+    if python is None:
+        raise BuildFailed(f"python{PYTHON} is missing – apt-get install python{PYTHON}")
+    return python
 
 
 if __name__ == "__main__":

@@ -84,6 +84,14 @@ def write_index(images: Sequence[Path], name: str, to: Path) -> str:
     return index_at.digest
 
 
+def tag(image: Path) -> str:
+    """The tag that an image was written with."""
+    with tarfile.open(image) as tar:
+        (described,) = json.loads(_read(tar, "index.json"))["manifests"]
+    found: str = described["annotations"]["org.opencontainers.image.ref.name"]
+    return found
+
+
 def _names(name: str) -> dict[str, str]:
     return {
         "io.containerd.image.name": name,

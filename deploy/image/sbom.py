@@ -30,11 +30,14 @@ METADATA: Final = ".dist-info/METADATA"
 
 
 def main() -> int:
-    """Write the SBOM of an image, and say how much is in it."""
+    """Write the SBOM of an image, and print how many packages it lists."""
     parser = argparse.ArgumentParser(description=__doc__, prog="sbom")
     parser.add_argument("image", type=Path, help="a tar that make image wrote")
     parser.add_argument("output", type=Path, help="the JSON file to write")
     arguments = parser.parse_args()
+    if not arguments.image.exists():
+        sys.stderr.write(f"not built: {arguments.image} – make image ARCH=…\n")
+        return 1
     text = image_sbom(arguments.image)
     arguments.output.write_text(text)
     count = len(json.loads(text)["components"])

@@ -181,4 +181,6 @@ def fake_pods_api(socket: Path, *, is_up: bool = True) -> Iterator[FakePodsApi]:
         api.run(api.end)
         api._loop.call_soon_threadsafe(api._loop.stop)
         thread.join()
+        # Connections that have ended close their sockets in the loop's next turn.
+        api._loop.run_until_complete(asyncio.sleep(0))
         api._loop.close()

@@ -160,15 +160,17 @@ def test_hooks_are_commands_that_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "arguments", "code"),
+    ("command", "arguments", "code", "has_results"),
     [
-        ("explain", "examples/broken/misspelt.yaml", 1),
-        ("config check", "\nexamples/agent/memqos.yaml\n", 0),
-        ("explain", "$(touch pwned)", 1),
+        ("explain", "examples/broken/misspelt.yaml", 1, True),
+        ("config check", "\nexamples/agent/memqos.yaml\n", 0, True),
+        ("explain", "$(touch pwned)", 1, True),
+        ("admit", "examples/shop.yaml\n--policy\nnone.yaml", 1, False),
+        ("explain", "--nope", 64, False),
     ],
 )
 def test_the_action_runs_what_its_inputs_say(
-    command: str, arguments: str, code: int, tmp_path: Path
+    command: str, arguments: str, code: int, has_results: bool, tmp_path: Path
 ) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     (script,) = [each["run"] for each in action["runs"]["steps"] if each["name"] == "Check"]
@@ -189,4 +191,6 @@ def test_the_action_runs_what_its_inputs_say(
     )
     assert done.returncode == code, done.stderr
     assert f"exit-code={code}\n" in output.read_text()
+    # An upload of an empty file would fail, and hide why.
+    assert ("sarif=" in output.read_text()) == has_results
     assert not (ROOT / "pwned").exists()

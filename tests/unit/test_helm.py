@@ -175,6 +175,49 @@ def test_the_owners_of_k3s_are_mounted_where_the_agent_looks(tmp_path: Path) -> 
     assert mount["mountPath"] == "/run/containerd"
 
 
+@pytest.mark.parametrize("platform_name", PLATFORMS)
+def test_no_values_make_the_namespace_that_helm_install_needs_before(
+    platform_name: str, tmp_path: Path
+) -> None:
+    """Helm stores the release in it first: "namespaces … not found", or "already exists"."""
+    values = yaml.safe_load((CHART / "platforms" / f"{platform_name}.yaml").read_text())
+    assert "Namespace" not in {each["kind"] for each in template(tmp_path, values)}
+
+
+def test_a_value_replaces_a_default_of_the_security_context(tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text("agent: {securityContext: {readOnlyRootFilesystem: false}}\n")
+    words = ("template", "memqos", str(CHART), "-s", "templates/agent.yaml", "-f", str(file))
+    (line,) = [each for each in helm(*words).stdout.splitlines() if "readOnlyRoot" in each]
+    assert line.strip() == "readOnlyRootFilesystem: false"
+
+
+@pytest.mark.parametrize(
+    ("canary", "said"),
+    [
+        ({"labels": "a=b"}, "kubectl label pod NAME a=b"),
+        ({"labels": "tier in (web, db)"}, "labels: tier in (web, db)"),
+        ({"labels": None, "namespaces": ["shop"]}, "- shop"),
+        (None, "It writes to every pod that config.select selects."),
+    ],
+)
+def test_the_notes_say_which_pods_are_written_to(
+    canary: Object | None, said: str, tmp_path: Path
+) -> None:
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    # Helm renders notes for a cluster alone.
+    text = (chart / "templates" / "NOTES.txt").read_text()
+    (chart / "templates" / "_notes.tpl").write_text(f'{{{{ define "notes" }}}}{text}{{{{ end }}}}')
+    (chart / "templates" / "notes.yaml").write_text('notes: {{ include "notes" . | toJson }}\n')
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"mode": "enforce", "canary": canary}))
+    done = helm("template", "memqos", str(chart), "-s", "templates/notes.yaml", "-f", str(file))
+    notes = yaml.safe_load(done.stdout)["notes"]
+    assert said in notes
+    assert ("kubectl label pod" in notes) == (said == "kubectl label pod NAME a=b")
+
+
 def test_the_page_about_platforms_has_all_of_them() -> None:
     page = (ROOT / "docs" / "platforms.md").read_text()
     assert [name for name in PLATFORMS if f"platforms/{name}.yaml" not in page] == []
@@ -198,6 +241,10 @@ def test_the_chart_observes_by_default(tmp_path: Path) -> None:
         ({"config": {"facto": 0.9}}, "Additional property facto is not allowed"),
         ({"kubelet": {"configFile": "config.yaml"}}, "kubelet.configFile"),
         ({"webhook": {"apiServerAddresses": ["ADDRESS"]}}, "apiServerAddresses.0"),
+        ({"canary": {"label": "a=b"}}, "canary: Additional property label is not allowed"),
+        ({"agent": {"nodeSelector": {"memqos": True}}}, "agent.nodeSelector.memqos: Invalid type"),
+        ({"agent": {"podAnnotations": {"a": 5}}}, "agent.podAnnotations.a: Invalid type"),
+        ({"agent": {"maxUnavailable": "some"}}, "agent.maxUnavailable: Does not match"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(
@@ -212,10 +259,11 @@ def test_a_wrong_value_is_refused_by_its_name(
 
 def test_the_schema_of_config_is_the_agents_own() -> None:
     published = json.loads((ROOT / "docs" / "memqos.schema.json").read_text())["properties"]
-    of_chart = json.loads((CHART / "values.schema.json").read_text())["properties"]["config"]
+    of_chart = json.loads((CHART / "values.schema.json").read_text())["properties"]
     elsewhere = {"apiVersion", "kind", "mode", "canary"}
     expected = {name: each for name, each in published.items() if name not in elsewhere}
-    assert of_chart["properties"] == expected, "copy it from docs/memqos.schema.json"
+    assert of_chart["config"]["properties"] == expected, "copy it from docs/memqos.schema.json"
+    assert of_chart["canary"]["properties"] == published["canary"]["properties"]
 
 
 @pytest.mark.parametrize("mode", ["observe", "enforce"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from deploy import steps
-from deploy.image import oci
+from deploy.image import build, oci
 
 IMAGE = oci.Image(
     "localhost/memqos:1.0",
@@ -97,3 +97,21 @@ def test_files_are_everybodys_to_read_whoever_packs_them(umask: int, tmp_path: P
         "bin/program": (0o755, steps.EPOCH, 0),
         "text": (0o644, steps.EPOCH, 0),
     }
+
+
+def test_nothing_of_the_machine_of_the_build_is_in_the_image(tmp_path: Path) -> None:
+    """mmdebstrap copies its name and its name servers: every machine would make another digest."""
+    (tmp_path / "etc").mkdir()
+    for name in ("hostname", "resolv.conf", "mime.types"):
+        (tmp_path / "etc" / name).touch()
+    build.remove_unwanted(tmp_path)
+    assert [path.name for path in (tmp_path / "etc").iterdir()] == ["mime.types"]
+
+
+def test_debians_python_compiles_whatever_else_is_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, debians = tmp_path / f"python{build.PYTHON}", Path(f"/usr/bin/python{build.PYTHON}")
+    other.touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.find_compiler() == str(debians if debians.exists() else other)

@@ -26,6 +26,7 @@ from memqos.plan.names import Driver, cgroup_names
 
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 OVERLAYS = sorted(path.name for path in (KUSTOMIZE / "overlays").iterdir())
+PLATFORMS = sorted(path.name for path in (KUSTOMIZE / "platforms").iterdir())
 RELEASES = ("1.28", "1.32", "1.36")
 OWN = ("monitoring.coreos.com/v1", "kustomize.config.k8s.io/v1beta1")
 """Groups that Kubernetes itself has no schema of."""
@@ -105,6 +106,26 @@ def test_kustomize_makes_of_all_overlays_what_these_tests_look_at(everything: Pa
     for folder in (*sorted((KUSTOMIZE / "overlays").iterdir()), everything):
         made = by_kustomize(folder)
         assert sorted(made, key=key) == sorted(rendered(folder), key=key)
+
+
+@pytest.mark.parametrize("overlay", [name for name in OVERLAYS if name != "webhook"])
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_the_component_of_a_platform_goes_with_every_overlay_and_component(
+    platform: str, overlay: str, tmp_path: Path
+) -> None:
+    shutil.copytree(KUSTOMIZE, tmp_path / "kustomize")
+    folder = tmp_path / "kustomize" / "overlays" / "made"
+    folder.mkdir()
+    components = f"../../components/nri, ../../platforms/{platform}, ../../components/pod-monitor"
+    (folder / "kustomization.yaml").write_text(
+        f"resources: [../{overlay}]\ncomponents: [{components}]\n"
+    )
+    objects = rendered(folder)
+    for each in objects:
+        if each["apiVersion"] not in OWN:
+            kubernetes_validate.validate(each, RELEASES[0], strict=True)
+    if kustomize() is not None:
+        assert sorted(by_kustomize(folder), key=key) == sorted(objects, key=key)
 
 
 def test_components_are_added_to_the_agent(everything: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from deploy import publish, release
-from deploy.image import oci
+from deploy.image import oci, sbom
 from deploy.image.sbom import image_sbom
-from deploy.steps import BuildFailed
+from deploy.steps import BuildFailed, project_version
 from tests.commands import ROOT
 
 STATUS = """\
@@ -35,7 +35,7 @@ FILES = {
 }
 
 
-def write_image(folder: Path, architecture: str) -> Path:
+def write_image(folder: Path, architecture: str, version: str = "1.0") -> Path:
     layer, to = folder / "layer.tar", folder / f"{architecture}.tar"
     with tarfile.open(layer, "w") as tar:
         for name, text in FILES.items():
@@ -45,9 +45,10 @@ def write_image(folder: Path, architecture: str) -> Path:
             tar.addfile(entry, io.BytesIO(content))
     labels = {
         "org.opencontainers.image.title": "memqos",
-        "org.opencontainers.image.version": "1.0",
+        "org.opencontainers.image.version": version,
     }
-    oci.write(oci.Image("localhost/memqos:1.0", architecture, ("x",), {}, labels), layer, to)
+    name = f"localhost/memqos:{version}"
+    oci.write(oci.Image(name, architecture, ("x",), {}, labels), layer, to)
     return to
 
 
@@ -64,6 +65,14 @@ def test_an_sbom_has_the_packages_of_debian_and_python(tmp_path: Path) -> None:
 def test_the_same_image_has_the_same_sbom(tmp_path: Path) -> None:
     image = write_image(tmp_path, "amd64")
     assert image_sbom(image) == image_sbom(image)
+
+
+def test_an_sbom_of_no_image_says_what_to_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["sbom", str(tmp_path / "image.tar"), str(tmp_path / "sbom")])
+    assert sbom.main() == 1
+    assert "image.tar – make image" in capsys.readouterr().err
 
 
 def test_an_index_has_the_images_of_both_architectures(tmp_path: Path) -> None:
@@ -90,19 +99,48 @@ def test_publishing_names_what_is_missing(
     assert "memqos-image-amd64.tar" in capsys.readouterr().err
 
 
-def test_publishing_prints_the_commands_and_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def publishing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree with the images of `make image`, and no program to run."""
     (tmp_path / "build").mkdir()
     for each in ("amd64", "arm64"):
-        write_image(tmp_path, each).rename(tmp_path / publish.image_file(each))
+        image = write_image(tmp_path, each, project_version())
+        image.rename(tmp_path / "build" / f"memqos-image-{each}.tar")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["publish", "registry.example.com/platform/"])
+    return tmp_path
+
+
+def test_publishing_prints_the_commands_and_runs_nothing(
+    publishing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert publish.main() == 0
     shown = capsys.readouterr().out
+    assert "of build/memqos-image-amd64.tar and build/memqos-image-arm64.tar" in shown
     assert "docker://registry.example.com/platform/memqos:" in shown
     assert "nothing was pushed" in shown
+
+
+def test_images_of_a_release_are_published_before_others(
+    publishing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (publishing / "dist").mkdir()
+    for each in ("amd64", "arm64"):
+        released = release.released_image(project_version(), each)
+        write_image(publishing, each, project_version()).rename(publishing / "dist" / released)
+    assert publish.main() == 0
+    assert f"of dist/{release.released_image(project_version(), 'amd64')} and dist/" in (
+        capsys.readouterr().out
+    )
+
+
+def test_an_image_of_another_version_is_not_published_as_this_one(
+    publishing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_image(publishing, "arm64", "0.0.9").rename(publishing / "build/memqos-image-arm64.tar")
+    assert publish.main() == 1
+    assert "build/memqos-image-arm64.tar is of 0.0.9" in capsys.readouterr().err
 
 
 @pytest.fixture
