@@ -118,6 +118,13 @@ def test_a_deletion_time_that_is_none_is_refused() -> None:
     assert caught.value.field == "metadata.deletionTimestamp"
 
 
+def test_what_dra_claims_add_is_not_charged() -> None:
+    claim = {"resourceClaimName": "a", "mapping": [{"name": "memory", "quantity": "3Gi"}]}
+    found = reporting(pod([box("1Gi")]), nodeAllocatableResourceClaimStatuses=[claim])
+    counting = Release.of("1.38", {"DRANodeAllocatableResources": True})
+    assert quota_usage(found, counting, NOW) == quota_usage(found, NEWEST, NOW)
+
+
 def resizing(*, infeasible: bool = False, **status: Any) -> Pod:
     """A container that requests 1Gi and reports something else."""
     pending = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}

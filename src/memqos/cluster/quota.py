@@ -27,7 +27,8 @@ def quota_usage(pod: Pod, release: Release, now: datetime) -> Amounts:
     charged = {"count/pods": _ONE}
     if has_ended(pod, now):
         return charged
-    shape = shape_of(pod, release)
+    # PodUsageFunc(), quota/v1/evaluator/core/pods.go, does not count what DRA claims add.
+    shape = msgspec.structs.replace(shape_of(pod, release), claimed={})
     requests = request_charge(_without_pod_resources(pod), shape, release)
     return charged | quota_charge(requests, limit_charge(pod, shape, release), release)
 
