@@ -112,9 +112,15 @@ def test_a_pod_is_charged_until_its_grace_period_is_over() -> None:
     assert "memory" not in quota_usage(found, NEWEST, NOW + timedelta(seconds=1))
 
 
-def test_a_deletion_time_that_is_none_is_refused() -> None:
+def test_a_grace_period_longer_than_any_date_is_not_over() -> None:
+    found = deleted(pod([box("1Gi")]), "2025-12-31T00:00:00Z", 1 << 62)
+    assert "memory" in quota_usage(found, NEWEST, NOW)
+
+
+@pytest.mark.parametrize("at", ["yesterday", "2026-01-01", "2026-01-01T00:00:00"])
+def test_a_deletion_time_that_is_none_is_refused(at: str) -> None:
     with pytest.raises(InputError) as caught:
-        quota_usage(deleted(pod([box()]), "yesterday", 30), NEWEST, NOW)
+        quota_usage(deleted(pod([box()]), at, 30), NEWEST, NOW)
     assert caught.value.field == "metadata.deletionTimestamp"
 
 
