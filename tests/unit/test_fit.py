@@ -215,6 +215,8 @@ class TestScores:
         heavy = SchedulerProfile(weights=(("cpu", 1), ("memory", 3)))
         assert node_scores(all_memory, node_with(), R138).most_allocated == (25 + 100) // 2
         assert node_scores(all_memory, node_with(), R138, heavy).most_allocated == (25 + 300) // 4
+        nothing = SchedulerProfile(weights=(("cpu", 0),))
+        assert node_scores(all_memory, node_with(), R138, nothing)[:2] == (0, 0)
 
     @pytest.mark.parametrize(("release", "score"), [("1.35", 50), ("1.36", 50), ("1.38", 50)])
     def test_a_pod_of_memory_alone_unbalances_an_empty_node(self, release: str, score: int) -> None:
