@@ -208,6 +208,18 @@ def test_one_growing_and_one_shrinking_container_are_no_longer_charged_at_their_
     assert (older["memory"], older["limits.memory"]) == (6 * MILLI_GI, 6 * MILLI_GI)
 
 
+def test_an_empty_list_of_actual_limits_is_that_of_the_spec() -> None:
+    found = reporting(
+        pod([box("1Gi", "1Gi"), box("1Gi", "1Gi")]),
+        containerStatuses=[
+            {"name": "c0", "resources": stanza("2Gi", "2Gi")},
+            {"name": "c1", "resources": {"requests": {"memory": "1Gi"}, "limits": {}}},
+        ],
+    )
+    charged = quota_usage(found, NEWEST, NOW)
+    assert charged["memory"] == charged["limits.memory"] == 3 * MILLI_GI
+
+
 def test_what_is_reported_for_the_pod_as_a_whole_is_not_charged() -> None:
     found = reporting(
         pod([box("1Gi", "1Gi")], resources=stanza("2Gi", "2Gi")),

@@ -220,7 +220,7 @@ def _limits_by_sum(pod: Pod, shape: Shape) -> Iterator[Shape]:
     infeasible = is_resize_infeasible(pod)
 
     def actual_limits(part: Part, status: ContainerStatus | None) -> Amounts:
-        if status is not None and status.resources and status.resources.limits is not None:
+        if status is not None and status.resources and status.resources.limits:
             return amounts_of(status.resources.limits, f"status of {status.name}: limits")
         return {} if infeasible else part.limits
 
