@@ -165,6 +165,34 @@ class TestDemand:
         assert demand(found).charged == {"memory": 5120 * MI}
         assert demand(found, Release.of("1.34")).charged == {"memory": 2048 * MI}
 
+    @pytest.mark.parametrize(
+        ("container", "whole_pod", "charged"),
+        [
+            ({}, {}, 2),
+            ({"resources": {"requests": {"memory": "3Gi"}}}, {}, 3),
+            ({"allocatedResources": {"memory": "3Gi"}}, {}, 4),
+            (
+                {},
+                {
+                    "resources": {"requests": {"memory": "3Gi"}},
+                    "allocatedResources": {"memory": "3Gi"},
+                },
+                3,
+            ),
+        ],
+    )
+    def test_claims_add_to_what_is_specified_and_granted_not_to_what_cgroups_have(
+        self, container: dict[str, Any], whole_pod: dict[str, Any], charged: int
+    ) -> None:
+        claim = {"resourceClaimName": "a", "mapping": [{"name": "memory", "quantity": "1Gi"}]}
+        status = {
+            "nodeAllocatableResourceClaimStatuses": [claim],
+            "containerStatuses": [{"name": "c0"} | container],
+        } | whole_pod
+        counting = Release.of("1.38", {"DRANodeAllocatableResources": True})
+        found = demand(pod({"memory": "1Gi"}, status=status), counting)
+        assert found.charged == {"memory": charged * 1024 * MI}
+
     def test_pods_that_ended_leave_their_place(self) -> None:
         assert occupies_node(pod({}, status={"phase": "Running"}))
         assert not occupies_node(pod({}, status={"phase": "Failed"}))
@@ -187,6 +215,8 @@ class TestScores:
         heavy = SchedulerProfile(weights=(("cpu", 1), ("memory", 3)))
         assert node_scores(all_memory, node_with(), R138).most_allocated == (25 + 100) // 2
         assert node_scores(all_memory, node_with(), R138, heavy).most_allocated == (25 + 300) // 4
+        nothing = SchedulerProfile(weights=(("cpu", 0),))
+        assert node_scores(all_memory, node_with(), R138, nothing)[:2] == (0, 0)
 
     @pytest.mark.parametrize(("release", "score"), [("1.35", 50), ("1.36", 50), ("1.38", 50)])
     def test_a_pod_of_memory_alone_unbalances_an_empty_node(self, release: str, score: int) -> None:

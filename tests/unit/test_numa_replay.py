@@ -105,3 +105,16 @@ def test_a_restart_without_one_of_the_nodes_is_refused_by_its_state() -> None:
         }
     )
     assert [step.get("error_kind") for step in found["steps"]] == ["machine_state_mismatch"]
+
+
+def test_a_reservation_without_limits_reserves_nothing() -> None:
+    case = {
+        "numa_nodes": [0, 1],
+        "node_allocatable_reservation": {"memory": "1Gi"},
+        "reserved_memory": [
+            {"numa_node": 0, "limits": {"memory": "1Gi"}},
+            {"numa_node": 1, "limits": None},
+        ],
+    }
+    reserved = numa.replay_reserved_memory(case)["system_reserved"]
+    assert reserved == {"0": {"memory": 1 << 30}, "1": {}}

@@ -112,10 +112,23 @@ def test_a_pod_is_charged_until_its_grace_period_is_over() -> None:
     assert "memory" not in quota_usage(found, NEWEST, NOW + timedelta(seconds=1))
 
 
-def test_a_deletion_time_that_is_none_is_refused() -> None:
+def test_a_grace_period_longer_than_any_date_is_not_over() -> None:
+    found = deleted(pod([box("1Gi")]), "2025-12-31T00:00:00Z", 1 << 62)
+    assert "memory" in quota_usage(found, NEWEST, NOW)
+
+
+@pytest.mark.parametrize("at", ["yesterday", "2026-01-01", "2026-01-01T00:00:00"])
+def test_a_deletion_time_that_is_none_is_refused(at: str) -> None:
     with pytest.raises(InputError) as caught:
-        quota_usage(deleted(pod([box()]), "yesterday", 30), NEWEST, NOW)
+        quota_usage(deleted(pod([box()]), at, 30), NEWEST, NOW)
     assert caught.value.field == "metadata.deletionTimestamp"
+
+
+def test_what_dra_claims_add_is_not_charged() -> None:
+    claim = {"resourceClaimName": "a", "mapping": [{"name": "memory", "quantity": "3Gi"}]}
+    found = reporting(pod([box("1Gi")]), nodeAllocatableResourceClaimStatuses=[claim])
+    counting = Release.of("1.38", {"DRANodeAllocatableResources": True})
+    assert quota_usage(found, counting, NOW) == quota_usage(found, NEWEST, NOW)
 
 
 def resizing(*, infeasible: bool = False, **status: Any) -> Pod:
@@ -193,6 +206,18 @@ def test_one_growing_and_one_shrinking_container_are_no_longer_charged_at_their_
     newest, older = quota_usage(found, NEWEST, NOW), quota_usage(found, Release.of("1.36"), NOW)
     assert (newest["memory"], newest["limits.memory"]) == (4 * MILLI_GI, 4 * MILLI_GI)
     assert (older["memory"], older["limits.memory"]) == (6 * MILLI_GI, 6 * MILLI_GI)
+
+
+def test_an_empty_list_of_actual_limits_is_that_of_the_spec() -> None:
+    found = reporting(
+        pod([box("1Gi", "1Gi"), box("1Gi", "1Gi")]),
+        containerStatuses=[
+            {"name": "c0", "resources": stanza("2Gi", "2Gi")},
+            {"name": "c1", "resources": {"requests": {"memory": "1Gi"}, "limits": {}}},
+        ],
+    )
+    charged = quota_usage(found, NEWEST, NOW)
+    assert charged["memory"] == charged["limits.memory"] == 3 * MILLI_GI
 
 
 def test_what_is_reported_for_the_pod_as_a_whole_is_not_charged() -> None:

@@ -29,11 +29,9 @@ def request_charge(
 ) -> Amounts:
     """Requests a pod is charged with; a container without a value counts the `missing` one."""
     if pod.status is None or not release.is_enabled("InPlacePodVerticalScaling"):
-        result = requests_with_defaults(shape, defaults)
+        result = _with_claims(requests_with_defaults(shape, defaults), shape)
     else:
         result = _CONTAINER_REQUESTS.at(release.minor)(pod, shape, release, defaults)
-    for name, amount in shape.claimed.items():
-        result[name] = result.get(name, 0) + amount
     if release.is_enabled("PodLevelResources") and has_pod_level_requests(shape, release):
         result |= _pod_level_requests(pod, shape, release)
     for name, amount in shape.overhead.items():
@@ -44,6 +42,12 @@ def request_charge(
 def requests_with_defaults(shape: Shape, defaults: Amounts) -> Amounts:
     """What the containers request together, each counting the `missing` value where it has none."""
     return _aggregate(shape, [part.requests for part in _parts(shape)], defaults)
+
+
+def _with_claims(requests: Amounts, shape: Shape) -> Amounts:
+    for name, amount in shape.claimed.items():
+        requests[name] = requests.get(name, 0) + amount
+    return requests
 
 
 def is_resize_infeasible(pod: Pod) -> bool:
@@ -73,7 +77,7 @@ def _requests_by_container(pod: Pod, shape: Shape, release: Release, defaults: A
 
 def _requests_by_sum(pod: Pod, shape: Shape, release: Release, defaults: Amounts) -> Amounts:
     infeasible = is_resize_infeasible(pod)
-    specified = {} if infeasible else requests_with_defaults(shape, defaults)
+    specified = {} if infeasible else _with_claims(requests_with_defaults(shape, defaults), shape)
     if release.is_enabled("InPlacePodLevelResourcesVerticalScaling"):
         actual_of_pod, granted_of_pod = _pod_status_requests(pod)
         if actual_of_pod and granted_of_pod:
@@ -83,8 +87,12 @@ def _requests_by_sum(pod: Pod, shape: Shape, release: Release, defaults: Amounts
         fallback = {} if infeasible else part.requests
         granted.append((status and _allocation(status)) or fallback)
         actual.append((status and _actual_requests(status)) or granted[-1])
+    # What is actual is read from cgroups, and what the pod as a whole reports is the kubelet's sum:
+    # both have the claims already. `allocatedResources` of a container has not.
     return _max_amounts(
-        specified, _aggregate(shape, actual, defaults), _aggregate(shape, granted, defaults)
+        specified,
+        _aggregate(shape, actual, defaults),
+        _with_claims(_aggregate(shape, granted, defaults), shape),
     )
 
 
@@ -212,7 +220,7 @@ def _limits_by_sum(pod: Pod, shape: Shape) -> Iterator[Shape]:
     infeasible = is_resize_infeasible(pod)
 
     def actual_limits(part: Part, status: ContainerStatus | None) -> Amounts:
-        if status is not None and status.resources and status.resources.limits is not None:
+        if status is not None and status.resources and status.resources.limits:
             return amounts_of(status.resources.limits, f"status of {status.name}: limits")
         return {} if infeasible else part.limits
 

@@ -178,14 +178,14 @@ def _percent(hundredfold: list[int], capacity: list[int]) -> list[int]:
 
 
 def _mean_by_weight(columns: list[tuple[int, list[int]]], nodes: int) -> list[int]:
-    if not columns:
+    weights = sum([weight for weight, _ in columns])
+    if not weights:
         return [0] * nodes
     total: list[int] | None = None
     for weight, percent in columns:
         weighted = percent if weight == 1 else [value * weight for value in percent]
         total = weighted if total is None else list(map(add, total, weighted))
     assert total is not None
-    weights = sum([weight for weight, _ in columns])
     return [value // weights for value in total]
 
 

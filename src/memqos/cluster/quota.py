@@ -1,7 +1,7 @@
 """Resource quotas, and which of them apply to a pod."""
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -27,7 +27,8 @@ def quota_usage(pod: Pod, release: Release, now: datetime) -> Amounts:
     charged = {"count/pods": _ONE}
     if has_ended(pod, now):
         return charged
-    shape = shape_of(pod, release)
+    # PodUsageFunc(), quota/v1/evaluator/core/pods.go, does not count what DRA claims add.
+    shape = msgspec.structs.replace(shape_of(pod, release), claimed={})
     requests = request_charge(_without_pod_resources(pod), shape, release)
     return charged | quota_charge(requests, limit_charge(pod, shape, release), release)
 
@@ -66,14 +67,13 @@ def has_ended(pod: Pod, now: datetime) -> bool:
     if deleted is None or grace is None:
         return False
     try:
-        since = datetime.fromisoformat(deleted)
-    except ValueError:
+        return (now - datetime.fromisoformat(deleted)).total_seconds() > grace
+    except (ValueError, TypeError):  # TypeError: a time without its zone
         raise InputError(
             f"{deleted!r} is not a time",
             field="metadata.deletionTimestamp",
             hint="write it like 2026-01-01T00:00:00Z",
         ) from None
-    return now > since + timedelta(seconds=grace)
 
 
 def _is_device(name: str) -> bool:

@@ -300,7 +300,7 @@ def _machine(machine: Mapping[str, Any]) -> MachineMemory:
 
 
 def _reservations(entries: Iterable[Mapping[str, Any]]) -> tuple[NumaReservation, ...]:
-    return tuple([NumaReservation(entry["numa_node"], entry["limits"]) for entry in entries])
+    return tuple([NumaReservation(entry["numa_node"], entry["limits"] or {}) for entry in entries])
 
 
 def _hints_from(answer: Mapping[str, Any] | None) -> ProviderHints:
