@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import http.client
+import io
 import json
 import os
 import signal
@@ -36,12 +37,14 @@ from tests.fakes.pods_api import fake_pods_api
 
 from memqos.agent import node_writer
 from memqos.agent.configuration import PodSourceConfig
-from memqos.agent.core.observed import ReadScope
+from memqos.agent.core.observed import NodeReading, ReadScope
 from memqos.agent.events import EventLog
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import metric_families
 from memqos.agent.pod_source import agent_pod_source
 from memqos.agent.state import AgentView, agent_state
+from memqos.agent.watches import WatchEvent
+from memqos.agent.worker import Worker
 from memqos.converge.records import IntentRecord
 from memqos.errors import InputError, JournalError, MemqosError
 from memqos.host import durable
@@ -430,6 +433,63 @@ class TestItsLife:
             mend,
             lambda: node.agent.view.readiness_problem() is None and node.low(LEVELS[0]) == 64,
         )
+
+
+class TestATurnThatFails:
+    """Turns one by one, under a clock of the test's own."""
+
+    @pytest.fixture
+    def bed(self, folder: Path) -> Iterator[SteppedNode]:
+        made = SteppedNode(folder, rollback_on_exit=False)
+        made.run_pod(a_pod("u1"))
+        yield made
+        made.crash()
+
+    def worker(self, bed: SteppedNode) -> Worker:
+        made = Worker(
+            bed.reader,
+            bed.writer,
+            load=lambda: bed.configuration,
+            log=EventLog("json", stream=io.StringIO()),
+            service=ServiceNotifier({}),
+            version="0.0",
+            sampler=None,
+            clock=lambda: bed.now,
+        )
+        made.run_turn([])
+        assert made.view.status.failing is None
+        return made
+
+    def test_before_it_reads_anything_is_not_due_again_at_once(
+        self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail() -> None:
+            raise JournalError("the disk is full")
+
+        worker = self.worker(bed)
+        monkeypatch.setattr(bed.writer, "bind_creations", fail)
+        worker.run_turn([WatchEvent("appeared", pod_path(a_pod("u1")))])
+        assert worker.view.status.failing == "the disk is full"
+        assert worker.due_at > bed.now
+
+    def test_puts_no_resync_off(self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch) -> None:
+        look = bed.reader.read_cgroups
+
+        def fail(scope: ReadScope) -> NodeReading:
+            if not worker.core.is_full_pass:
+                raise OSError(errno.EIO, "input/output error")
+            return look(scope)
+
+        worker = self.worker(bed)
+        bed.now += 1.0
+        monkeypatch.setattr(bed.reader, "read_cgroups", fail)
+        for seconds in (0.0, 0.5, 0.25, 0.5, 0.5):
+            bed.now += seconds
+            worker.run_turn([WatchEvent("appeared", pod_path(a_pod("u1")))])
+            if worker.core.is_full_pass:
+                break
+        assert worker.core.is_full_pass
+        assert worker.view.status.failing is None
 
 
 class TestFailuresByKind:

@@ -194,12 +194,15 @@ class Worker:
             self._set_status(resynced=time.time(), is_complete=True)
 
     def _note_failure(self, kind: ErrorKind, why: str) -> None:
-        self.core.resync(self._clock() + self._retries.note_failure(_PASS, self._clock()))
+        now = self._clock()
+        # While partial passes fail, too, they do not put off the resync that is already scheduled.
+        if self._status.failing is None or self.core.is_full_pass:
+            self.core.resync(now + self._retries.note_failure(_PASS, now))
         if why == self._status.failing:
             self.core.report.errors[kind] += 1
         else:
             self.core.report.log_error(kind, why)
-        self._status = self._status.with_failure(why, self._clock())
+        self._status = self._status.with_failure(why, now)
 
     def _reload(self, now: float) -> None:
         """A configuration that cannot be read, or cannot be used, changes nothing."""
