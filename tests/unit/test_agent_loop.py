@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from unittest import mock
 
 import msgspec
@@ -78,7 +78,7 @@ class Running:
             self.bed.reader.source = agent_pod_source(self.bed.configuration.pods)
         self.wanted = self.bed.configuration
         self.lines = folder / "log"
-        self.stream = self.lines.open("w", encoding="utf-8")
+        self.stream: TextIO = self.lines.open("w", encoding="utf-8")
         self.service = ServiceNotifier({"NOTIFY_SOCKET": str(folder / "notify")})
         self.heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.heard.bind(str(folder / "notify"))
@@ -274,6 +274,22 @@ class TestItsLife:
 
         assert node.run(lambda: node.low(LEVELS[0]) == 64, terminate) == 0
         assert node.low(LEVELS[0]) == 64
+
+    def test_may_be_stopped_as_soon_as_it_says_that_it_has_started(self, folder: Path) -> None:
+        handlers: list[object] = []
+
+        class Stream(io.StringIO):
+            def write(self, text: str) -> int:
+                if "started" in text:
+                    handlers.extend(map(signal.getsignal, (signal.SIGTERM, signal.SIGHUP)))
+                return super().write(text)
+
+        node = Running(folder)
+        node.stream.close()
+        node.stream = Stream()
+        node.run(lambda: bool(handlers))
+        assert len(handlers) == 2
+        assert signal.SIG_DFL not in handlers
 
     def test_or_are_taken_back(self, folder: Path) -> None:
         node = Running(folder, rollback_on_exit=True)
