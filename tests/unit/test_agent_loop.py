@@ -462,19 +462,22 @@ class TestATurnThatFails:
         made.crash()
 
     def worker(self, bed: SteppedNode) -> Worker:
-        made = Worker(
+        made = self.unstarted(bed)
+        made.run_turn([])
+        assert made.view.status.failing is None
+        return made
+
+    def unstarted(self, bed: SteppedNode, service: ServiceNotifier | None = None) -> Worker:
+        return Worker(
             bed.reader,
             bed.writer,
             load=lambda: bed.configuration,
             log=EventLog("json", stream=io.StringIO()),
-            service=ServiceNotifier({}),
+            service=service or ServiceNotifier({}),
             version="0.0",
             sampler=None,
             clock=lambda: bed.now,
         )
-        made.run_turn([])
-        assert made.view.status.failing is None
-        return made
 
     def test_before_it_reads_anything_is_not_due_again_at_once(
         self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch
@@ -487,6 +490,40 @@ class TestATurnThatFails:
         worker.run_turn([WatchEvent("appeared", pod_path(a_pod("u1")))])
         assert worker.view.status.failing == "the disk is full"
         assert worker.due_at > bed.now
+
+    def test_for_a_full_disk_leaves_an_agent_that_observes_and_is_not_restarted(
+        self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(_where: object, _data: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(durable, "replace", full)
+        told = mock.create_autospec(ServiceNotifier, instance=True)
+        worker = self.unstarted(bed, told)
+        for _ in range(10):
+            bed.now += 600
+            worker.run_turn([])
+            assert worker.view.health_problem(bed.now) is None
+            assert "No space left" in (worker.view.readiness_problem() or "")
+        assert mock.call(READY=1) in told.notify.mock_calls
+        assert {change.path for change in worker.view.node.pending} >= set(LEVELS[:2])
+        monkeypatch.undo()
+        bed.now += 600
+        worker.run_turn([])
+        assert worker.view.readiness_problem() is None
+        assert bed.mi(LEVELS[0], LOW) == 64
+
+    def test_for_a_tree_that_cannot_be_read_has_the_agent_restarted(
+        self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_scope: object) -> NodeReading:
+            raise OSError(errno.EIO, "input/output error")
+
+        worker = self.worker(bed)
+        monkeypatch.setattr(bed.reader, "read_cgroups", fail)
+        bed.now += 600
+        worker.run_turn([])
+        assert worker.view.health_problem(bed.now) is not None
 
     def test_puts_no_resync_off(self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch) -> None:
         look = bed.reader.read_cgroups

@@ -249,7 +249,7 @@ class Agent:
         """What is to be done after a turn, on the loop."""
         self._announce()
         self._log.write(self.core.report.take_log_events())
-        if self.view.status.is_complete:
+        if self.view.status.is_complete or self.view.status.failing is not None:
             self._send_status()
         if self._worker.needs_watch_update:
             # New folders, and those that could not be watched before.

@@ -105,7 +105,11 @@ class Worker:
             self._run_due(events, self._clock())
             self._set_status(passed_at=self._clock())
         except JournalError as error:
+            # The journal's disk may be full, and a restart frees none: the agent is up, observes,
+            # and is not ready until it can write again.
             self._note_failure("journal", str(error))
+            self._set_status(passed_at=self._clock())
+            self._send_ready()
         except (MemqosError, OSError) as error:
             self._note_failure("read", str(error))
         except Exception as error:
@@ -185,13 +189,16 @@ class Worker:
             self._retries.clear(_PASS)
             self._writer.rewrite_journal()
         self._set_status(journal_fault=self._writer.journal_fault)
-        if not self._is_ready_sent:
-            # Ready without pods, too: the kubelet may be started after the agent.
-            self._is_ready_sent = True
-            self._service.notify(READY=1)
+        self._send_ready()
         if complete:
             self.needs_watch_update = True
             self._set_status(resynced=time.time(), is_complete=True)
+
+    def _send_ready(self) -> None:
+        """Ready without pods, too: the kubelet may be started after the agent."""
+        if not self._is_ready_sent:
+            self._is_ready_sent = True
+            self._service.notify(READY=1)
 
     def _note_failure(self, kind: ErrorKind, why: str) -> None:
         now = self._clock()
@@ -202,7 +209,7 @@ class Worker:
             self.core.report.errors[kind] += 1
         else:
             self.core.report.log_error(kind, why)
-        self._status = self._status.with_failure(why, now)
+        self._status = self._status.with_failure(why, now, may_restart=kind != "journal")
 
     def _reload(self, now: float) -> None:
         """A configuration that cannot be read, or cannot be used, changes nothing."""
