@@ -525,6 +525,23 @@ class TestATurnThatFails:
         worker.run_turn([])
         assert worker.view.health_problem(bed.now) is not None
 
+    def test_to_reload_for_any_reason_is_over_for_the_service_manager(
+        self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        told = mock.create_autospec(ServiceNotifier, instance=True)
+        worker = self.unstarted(bed, told)
+        worker.run_turn([])
+        monkeypatch.setattr("memqos.agent.worker.reconfigure", fail)
+        worker.reload()
+        told.notify.reset_mock()
+        worker.run_turn([])
+        assert "Too many open files" in (worker.view.status.reload_fault or "")
+        assert worker.view.status.failing is None
+        assert told.notify.mock_calls[-1] == mock.call(READY=1)
+
     def test_puts_no_resync_off(self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch) -> None:
         look = bed.reader.read_cgroups
 

@@ -221,7 +221,7 @@ class Worker:
             fixed = {name: getattr(before, name) for name in _NEEDS_RESTART}
             self._configure(msgspec.structs.replace(loaded, **fixed))
             reconfigure(self.core, self._reader, self._writer, now)
-        except MemqosError as error:
+        except (MemqosError, OSError) as error:
             self._configure(before)
             self._set_status(reload_fault=str(error))
             report.log_error("configuration", f"the previous configuration stays in use: {error}")
@@ -231,7 +231,8 @@ class Worker:
             for name in _NEEDS_RESTART:
                 if getattr(loaded, name) != fixed[name]:
                     report.log("warning", f"{name} needs a restart to change")
-        self._service.notify(READY=1)
+        finally:
+            self._service.notify(READY=1)
 
     def _configure(self, configuration: AgentConfiguration) -> None:
         self._reader.configure(configuration)
