@@ -42,6 +42,7 @@ from memqos.agent.events import EventLog
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import metric_families
 from memqos.agent.pod_source import agent_pod_source
+from memqos.agent.sampler import Sampler
 from memqos.agent.state import AgentView, agent_state
 from memqos.agent.watches import WatchEvent
 from memqos.agent.worker import Worker
@@ -467,15 +468,22 @@ class TestATurnThatFails:
         assert made.view.status.failing is None
         return made
 
-    def unstarted(self, bed: SteppedNode, service: ServiceNotifier | None = None) -> Worker:
+    def unstarted(
+        self,
+        bed: SteppedNode,
+        service: ServiceNotifier | None = None,
+        *,
+        log: TextIO | None = None,
+        sampler: Sampler | None = None,
+    ) -> Worker:
         return Worker(
             bed.reader,
             bed.writer,
             load=lambda: bed.configuration,
-            log=EventLog("json", stream=io.StringIO()),
+            log=EventLog("text", stream=log or io.StringIO()),
             service=service or ServiceNotifier({}),
             version="0.0",
-            sampler=None,
+            sampler=sampler,
             clock=lambda: bed.now,
         )
 
@@ -541,6 +549,26 @@ class TestATurnThatFails:
         assert "Too many open files" in (worker.view.status.reload_fault or "")
         assert worker.view.status.failing is None
         assert told.notify.mock_calls[-1] == mock.call(READY=1)
+
+    @pytest.mark.parametrize(
+        "error", [JournalError("it is damaged"), OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+    )
+    def test_to_restore_at_the_end_is_said_and_the_records_are_kept(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        def fail() -> None:
+            raise error
+
+        bed = SteppedNode(folder, rollback_on_exit=True)
+        told = io.StringIO()
+        sampler = Sampler(bed.kernel)
+        worker = self.unstarted(bed, log=told, sampler=sampler)
+        monkeypatch.setattr(bed.writer, "restore_all", fail)
+        with mock.patch.object(sampler, "close", wraps=sampler.close) as close:
+            assert worker.shut_down() == 1
+        assert f"not restored: {error}" in told.getvalue()
+        close.assert_called_once_with()
+        bed.crash()
 
     def test_puts_no_resync_off(self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch) -> None:
         look = bed.reader.read_cgroups

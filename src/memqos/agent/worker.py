@@ -240,24 +240,26 @@ class Worker:
 
     def shut_down(self) -> int:
         """Restore what was there before, if the configuration says so; the exit code."""
-        code = 0
-        if self._writer.configuration.rollback_on_exit:
-            try:
-                done = self._writer.restore_all()
-            except MemqosError as error:
-                self._log.log("error", f"not restored: {error}")
-                return 1
-            code = int(any(result.outcome in FAILED for result in done.results))
-            restored = sum(result.outcome == "written" for result in done.results)
-            why = "the kubelet's configuration does not name it as a reserved cgroup"
-            for path in done.refused:
-                self._log.log("warning", refusal(path, why))
-            for each in done.not_written:
-                if each.state == "unconfirmed":
-                    why = "the kubelet has not confirmed that it keeps it"
-                    self._log.log("warning", unconfirmed_conflict(each, why))
-            self._log.log("info", "restored", values=restored)
+        code = self._restore_all() if self._writer.configuration.rollback_on_exit else 0
         if self._sampler is not None:
             self._sampler.close()
         self._log.log("info", "stopped")
         return code
+
+    def _restore_all(self) -> int:
+        """The exit code: 1 where something is not restored."""
+        try:
+            done = self._writer.restore_all()
+        except (MemqosError, OSError) as error:
+            self._log.log("error", f"not restored: {error}")
+            return 1
+        why = "the kubelet's configuration does not name it as a reserved cgroup"
+        for path in done.refused:
+            self._log.log("warning", refusal(path, why))
+        why = "the kubelet has not confirmed that it keeps it"
+        for each in done.not_written:
+            if each.state == "unconfirmed":
+                self._log.log("warning", unconfirmed_conflict(each, why))
+        restored = sum(result.outcome == "written" for result in done.results)
+        self._log.log("info", "restored", values=restored)
+        return int(any(result.outcome in FAILED for result in done.results))
