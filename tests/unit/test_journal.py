@@ -367,6 +367,25 @@ class TestAFullDisk:
         assert node.kernel.contents() == before
 
 
+    def test_whose_folder_cannot_be_synced_loses_no_record(
+        self, node: Node, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_path: str) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        places = [("/kubepods", file, 7) for file in ("memory.low", "memory.min", "memory.high")]
+        first, second, third = [IntentRecord(*each, "0", "4096", "kubepods") for each in places]
+        with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+            journal.record_writes([first, second])
+            with monkeypatch.context() as patch:
+                patch.setattr(durable, "sync_folder_of", fail)
+                journal.keep_only([journal.undo_entries[places[0]]])
+            journal.record_outcome(OutcomeRecord(*places[0], written=True))
+            journal.record_writes([third])
+            assert node.read_journal().damage is None
+            assert {places[0], places[2]} <= node.read_journal().undo_entries.keys()
+
+
 class TestAJournalThatIsRemovedUnderItsWriter:
     def test_is_written_again_with_all_that_it_said(self, node: Node) -> None:
         place = ("/kubepods", "memory.low", 7)

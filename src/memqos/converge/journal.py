@@ -341,7 +341,14 @@ class Journal:
     def _replace(self, records: Iterable[JournalRecord]) -> None:
         data, checksum = encode_journal([self.hierarchy, *records])
         self._keep_damaged()
-        durable.replace(self.path, data)
+        before = _inode(self.path)
+        try:
+            durable.replace(self.path, data)
+        except OSError:
+            # Where only its folder could not be synced, the new one is there, with a checksum that
+            # nothing known here goes on from: the next write replaces it once more.
+            self._is_open = self._is_open and _inode(self.path) == before
+            raise
         self._checksum = checksum
         self._is_open = True
         self.appended = 0
@@ -371,6 +378,13 @@ def open_journal(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
         yield journal
     finally:
         journal.release()
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_ino
+    except FileNotFoundError:
+        return None
 
 
 def _check_is_ours(path: str, about: Hierarchy, hierarchy: Hierarchy) -> None:
