@@ -339,7 +339,6 @@ class TestAFullDisk:
         node.rollback(force=True)
         assert node.kernel.contents() == before
 
-
     def test_that_leaves_half_a_record_has_the_journal_written_again(
         self, node: Node, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -365,7 +364,6 @@ class TestAFullDisk:
         node.kernel.set(CONTAINERS[1], "memory.min", "8192")
         node.rollback()
         assert node.kernel.contents() == before
-
 
     def test_whose_folder_cannot_be_synced_loses_no_record(
         self, node: Node, monkeypatch: pytest.MonkeyPatch

@@ -65,5 +65,10 @@ def test_a_request_at_the_moment_in_which_attention_ends_is_not_lost(
     # Whoever looked in time for that, and not yet when the thread began to wait, does not wake it.
     monkeypatch.setattr(made._wake, "set", lambda: None)
     before = source.reads
-    eventually("it is read again", lambda: made.latest((), RowQuery()) and source.reads > before)
+
+    def is_read_again() -> bool:
+        made.latest((), RowQuery())
+        return source.reads > before
+
+    eventually("it is read again", is_read_again)
     monkeypatch.undo()
