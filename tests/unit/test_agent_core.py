@@ -2,12 +2,14 @@
 
 import errno
 import json
+import os
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.fakes.agent import KUBEPODS, LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.machine import deep_folder
@@ -474,6 +476,24 @@ class TestItsLife:
         bed.reload(mode="observe")
         with open_journal(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")):
             pass
+
+    def test_one_that_failed_to_open_its_journal_can_open_it_later(
+        self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_path: str) -> int:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        bed.run_pod(a_pod("u1"))
+        bed.settle()
+        bed.crash()
+        bed.start(mode="observe")
+        enforcing = msgspec.structs.replace(bed.configuration, mode="enforce")
+        with monkeypatch.context() as patch:
+            patch.setattr(bed.kernel, "identity", fail)
+            with pytest.raises(OSError, match="open files"):
+                bed.writer.configure(enforcing)
+        bed.writer.configure(enforcing)
+        assert bed.writer.undo_entries
 
     def test_values_stay_when_it_stops_and_are_taken_back_on_request(
         self, bed: SteppedNode

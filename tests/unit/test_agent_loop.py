@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import http.client
+import io
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from unittest import mock
 
 import msgspec
@@ -36,12 +37,15 @@ from tests.fakes.pods_api import fake_pods_api
 
 from memqos.agent import node_writer
 from memqos.agent.configuration import PodSourceConfig
-from memqos.agent.core.observed import ReadScope
+from memqos.agent.core.observed import NodeReading, ReadScope
 from memqos.agent.events import EventLog
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import metric_families
 from memqos.agent.pod_source import agent_pod_source
+from memqos.agent.sampler import Sampler
 from memqos.agent.state import AgentView, agent_state
+from memqos.agent.watches import WatchEvent
+from memqos.agent.worker import Worker
 from memqos.converge.records import IntentRecord
 from memqos.errors import InputError, JournalError, MemqosError
 from memqos.host import durable
@@ -75,7 +79,7 @@ class Running:
             self.bed.reader.source = agent_pod_source(self.bed.configuration.pods)
         self.wanted = self.bed.configuration
         self.lines = folder / "log"
-        self.stream = self.lines.open("w", encoding="utf-8")
+        self.stream: TextIO = self.lines.open("w", encoding="utf-8")
         self.service = ServiceNotifier({"NOTIFY_SOCKET": str(folder / "notify")})
         self.heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.heard.bind(str(folder / "notify"))
@@ -272,6 +276,22 @@ class TestItsLife:
         assert node.run(lambda: node.low(LEVELS[0]) == 64, terminate) == 0
         assert node.low(LEVELS[0]) == 64
 
+    def test_may_be_stopped_as_soon_as_it_says_that_it_has_started(self, folder: Path) -> None:
+        handlers: list[object] = []
+
+        class Stream(io.StringIO):
+            def write(self, text: str) -> int:
+                if "started" in text:
+                    handlers.extend(map(signal.getsignal, (signal.SIGTERM, signal.SIGHUP)))
+                return super().write(text)
+
+        node = Running(folder)
+        node.stream.close()
+        node.stream = Stream()
+        node.run(lambda: bool(handlers))
+        assert len(handlers) == 2
+        assert signal.SIG_DFL not in handlers
+
     def test_or_are_taken_back(self, folder: Path) -> None:
         node = Running(folder, rollback_on_exit=True)
         pod = a_pod("u1")
@@ -430,6 +450,144 @@ class TestItsLife:
             mend,
             lambda: node.agent.view.readiness_problem() is None and node.low(LEVELS[0]) == 64,
         )
+
+
+class TestATurnThatFails:
+    """Turns one by one, under a clock of the test's own."""
+
+    @pytest.fixture
+    def bed(self, folder: Path) -> Iterator[SteppedNode]:
+        made = SteppedNode(folder, rollback_on_exit=False)
+        made.run_pod(a_pod("u1"))
+        yield made
+        made.crash()
+
+    def worker(self, bed: SteppedNode) -> Worker:
+        made = self.unstarted(bed)
+        made.run_turn([])
+        assert made.view.status.failing is None
+        return made
+
+    def unstarted(
+        self,
+        bed: SteppedNode,
+        service: ServiceNotifier | None = None,
+        *,
+        log: TextIO | None = None,
+        sampler: Sampler | None = None,
+    ) -> Worker:
+        return Worker(
+            bed.reader,
+            bed.writer,
+            load=lambda: bed.configuration,
+            log=EventLog("text", stream=log or io.StringIO()),
+            service=service or ServiceNotifier({}),
+            version="0.0",
+            sampler=sampler,
+            clock=lambda: bed.now,
+        )
+
+    def test_before_it_reads_anything_is_not_due_again_at_once(
+        self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail() -> None:
+            raise JournalError("the disk is full")
+
+        worker = self.worker(bed)
+        monkeypatch.setattr(bed.writer, "bind_creations", fail)
+        worker.run_turn([WatchEvent("appeared", pod_path(a_pod("u1")))])
+        assert worker.view.status.failing == "the disk is full"
+        assert worker.due_at > bed.now
+
+    def test_for_a_full_disk_leaves_an_agent_that_observes_and_is_not_restarted(
+        self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(_where: object, _data: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(durable, "replace", full)
+        told = mock.create_autospec(ServiceNotifier, instance=True)
+        worker = self.unstarted(bed, told)
+        for _ in range(10):
+            bed.now += 600
+            worker.run_turn([])
+            assert worker.view.health_problem(bed.now) is None
+            assert "No space left" in (worker.view.readiness_problem() or "")
+        assert mock.call(READY=1) in told.notify.mock_calls
+        assert {change.path for change in worker.view.node.pending} >= set(LEVELS[:2])
+        monkeypatch.undo()
+        bed.now += 600
+        worker.run_turn([])
+        assert worker.view.readiness_problem() is None
+        assert bed.mi(LEVELS[0], LOW) == 64
+
+    def test_for_a_tree_that_cannot_be_read_has_the_agent_restarted(
+        self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_scope: object) -> NodeReading:
+            raise OSError(errno.EIO, "input/output error")
+
+        worker = self.worker(bed)
+        monkeypatch.setattr(bed.reader, "read_cgroups", fail)
+        bed.now += 600
+        worker.run_turn([])
+        assert worker.view.health_problem(bed.now) is not None
+
+    def test_to_reload_for_any_reason_is_over_for_the_service_manager(
+        self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        told = mock.create_autospec(ServiceNotifier, instance=True)
+        worker = self.unstarted(bed, told)
+        worker.run_turn([])
+        monkeypatch.setattr("memqos.agent.worker.reconfigure", fail)
+        worker.reload()
+        told.notify.reset_mock()
+        worker.run_turn([])
+        assert "Too many open files" in (worker.view.status.reload_fault or "")
+        assert worker.view.status.failing is None
+        assert told.notify.mock_calls[-1] == mock.call(READY=1)
+
+    @pytest.mark.parametrize(
+        "error", [JournalError("it is damaged"), OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+    )
+    def test_to_restore_at_the_end_is_said_and_the_records_are_kept(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        def fail() -> None:
+            raise error
+
+        bed = SteppedNode(folder, rollback_on_exit=True)
+        told = io.StringIO()
+        sampler = Sampler(bed.kernel)
+        worker = self.unstarted(bed, log=told, sampler=sampler)
+        monkeypatch.setattr(bed.writer, "restore_all", fail)
+        with mock.patch.object(sampler, "close", wraps=sampler.close) as close:
+            assert worker.shut_down() == 1
+        assert f"not restored: {error}" in told.getvalue()
+        close.assert_called_once_with()
+        bed.crash()
+
+    def test_puts_no_resync_off(self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch) -> None:
+        look = bed.reader.read_cgroups
+
+        def fail(scope: ReadScope) -> NodeReading:
+            if not worker.core.is_full_pass:
+                raise OSError(errno.EIO, "input/output error")
+            return look(scope)
+
+        worker = self.worker(bed)
+        bed.now += 1.0
+        monkeypatch.setattr(bed.reader, "read_cgroups", fail)
+        for seconds in (0.0, 0.5, 0.25, 0.5, 0.5):
+            bed.now += seconds
+            worker.run_turn([WatchEvent("appeared", pod_path(a_pod("u1")))])
+            if worker.core.is_full_pass:
+                break
+        assert worker.core.is_full_pass
+        assert worker.view.status.failing is None
 
 
 class TestFailuresByKind:

@@ -1,5 +1,6 @@
 """The parts an agent is made of: watches, its log, its service manager, what it tells."""
 
+import errno
 import io
 import json
 import os
@@ -16,7 +17,7 @@ from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, pod_path, view_of
 from tests.fakes.machine import deep_folder
 from tests.fakes.node import Node, memory_folder
 
-from memqos.agent.configuration import RampConfig
+from memqos.agent.configuration import LogFormat, RampConfig
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.core.report import Report
 from memqos.agent.core.schedule import Backoff, next_ramp_value
@@ -172,6 +173,15 @@ class TestTheServiceManager:
         ServiceNotifier({}).notify(READY=1)
         ServiceNotifier({"NOTIFY_SOCKET": str(folder / "nobody")}).notify(READY=1)
 
+    def test_is_not_told_where_there_is_no_descriptor_left(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        monkeypatch.setattr(socket, "socket", fail)
+        ServiceNotifier({"NOTIFY_SOCKET": str(folder / "notify")}).notify(WATCHDOG=1)
+
     def test_says_how_often_it_wants_to_hear(self) -> None:
         mine = str(os.getpid())
         assert ServiceNotifier({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": mine}).watchdog == 3
@@ -200,6 +210,21 @@ class TestTheLog:
         stream = io.StringIO()
         EventLog("text", to_journal=True, stream=stream).log("warning", "hello")
         assert stream.getvalue() == "<4>warning: hello\n"
+
+    def test_loses_what_cannot_be_written(self) -> None:
+        class Full(io.StringIO):
+            def flush(self) -> None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        EventLog("text", stream=Full()).log("warning", "hello")
+
+    @pytest.mark.parametrize("form", ["text", "json"])
+    def test_takes_names_that_are_no_text(self, form: LogFormat) -> None:
+        stream = io.StringIO()
+        EventLog(form, stream=stream).log("warning", "a\udcff", place="/b\udcff", count=1)
+        (line,) = stream.getvalue().splitlines()
+        assert '/b?"' in line
+        line.encode()
 
     def test_is_not_flooded(self) -> None:
         report = Report()

@@ -215,6 +215,21 @@ class TestAWriteThatBlocks:
         assert results[CONTAINERS[1]].detail is None
         assert of(node, (BUSY, HIGH)) == str(100 * MI)
 
+    def test_that_no_process_can_be_made_for_is_refused_and_the_rest_goes_on(
+        self, node: Node, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail() -> int:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+        monkeypatch.setattr(os, "fork", fail)
+        steps = node.steps({(BUSY, HIGH): str(100 * MI), (CONTAINERS[1], HIGH): str(100 * MI)})
+        handles = os.listdir("/proc/self/fd")
+        by_path = {result.change.path: result for result in node.apply(steps).results}
+        assert by_path[BUSY].outcome == "refused"
+        assert "Resource temporarily unavailable" in (by_path[BUSY].detail or "")
+        assert by_path[CONTAINERS[1]].outcome == "written"
+        assert os.listdir("/proc/self/fd") == handles
+
     def test_is_taken_back_too(self, node: Node) -> None:
         before = node.kernel.contents()
         self.results(node, BUSY)

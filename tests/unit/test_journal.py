@@ -26,7 +26,7 @@ from memqos.converge.records import (
     encode_journal,
 )
 from memqos.converge.undo import UndoEntry, undo_entries, write_records
-from memqos.errors import MemqosError
+from memqos.errors import JournalError, MemqosError
 from memqos.host import durable
 
 HEADER = Hierarchy("boot", "/sys/fs/cgroup", 1, 2)
@@ -338,6 +338,80 @@ class TestAFullDisk:
         assert {result.outcome for result in done.results} == {"written"}
         node.rollback(force=True)
         assert node.kernel.contents() == before
+
+    def test_that_leaves_half_a_record_has_the_journal_written_again(
+        self, node: Node, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_handle: int, _size: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        before = node.kernel.contents()
+        with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+            node.kernel.set(CONTAINERS[1], "memory.min", "4096")
+            identity = node.kernel.identity(CONTAINERS[1])
+            assert identity is not None
+            place = (CONTAINERS[1], "memory.min", identity)
+            journal.record_writes([IntentRecord(*place, "0", "4096", "container")])
+            size = node.journal.stat().st_size
+            with monkeypatch.context() as patch, room_for(size + 40):
+                patch.setattr(os, "ftruncate", fail)
+                with pytest.raises(JournalError):
+                    journal.record_writes([IntentRecord(*place, "4096", "8192", "container")])
+                journal.record_outcome(OutcomeRecord(*place, written=True))
+            assert node.read_journal().damage is not None
+            journal.record_writes([IntentRecord(*place, "4096", "8192", "container")])
+            assert node.read_journal().damage is None
+        node.kernel.set(CONTAINERS[1], "memory.min", "8192")
+        node.rollback()
+        assert node.kernel.contents() == before
+
+    def test_whose_folder_cannot_be_synced_loses_no_record(
+        self, node: Node, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_path: str) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        places = [("/kubepods", file, 7) for file in ("memory.low", "memory.min", "memory.high")]
+        first, second, third = [IntentRecord(*each, "0", "4096", "kubepods") for each in places]
+        with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+            journal.record_writes([first, second])
+            with monkeypatch.context() as patch:
+                patch.setattr(durable, "sync_folder_of", fail)
+                journal.keep_only([journal.undo_entries[places[0]]])
+            journal.record_outcome(OutcomeRecord(*places[0], written=True))
+            journal.record_writes([third])
+            assert node.read_journal().damage is None
+            assert {places[0], places[2]} <= node.read_journal().undo_entries.keys()
+
+
+class TestAJournalThatIsRemovedUnderItsWriter:
+    def test_is_written_again_with_all_that_it_said(self, node: Node) -> None:
+        place = ("/kubepods", "memory.low", 7)
+        other = ("/kubepods", "memory.min", 7)
+        with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+            journal.record_writes([IntentRecord(*place, "0", "4096", "kubepods")])
+            node.journal.unlink()
+            journal.record_writes([IntentRecord(*other, "0", "8192", "kubepods")])
+            assert set(node.read_journal().undo_entries) == {place, other}
+
+    def test_forgets_what_is_settled_meanwhile(self, node: Node) -> None:
+        place = ("/kubepods", "memory.low", 7)
+        with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+            journal.record_writes([KubeletWriteRecord(*place, "0", "4096", "kubepods")])
+            journal.close()
+            node.journal.unlink()
+            journal.settle_kubelet_entries({place[:2]}, lambda _: True)
+            assert journal.undo_entries == {}
+
+
+def test_a_journal_that_was_released_is_written_by_no_thread(node: Node) -> None:
+    with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+        journal.record_writes([IntentRecord(*PLACE[:2], NEW_CGROUP, "0", "4096", "pod")])
+        before = node.journal.read_bytes()
+    with pytest.raises(JournalError):
+        journal.record_writes([IntentRecord(*PLACE, "0", "4096", "pod")])
+    journal.discard_new(lambda _: False)
+    assert node.journal.read_bytes() == before
 
 
 class TestAnotherJournal:

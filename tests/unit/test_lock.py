@@ -1,5 +1,6 @@
 """Who holds a lock, said in numbers that are true where they are read."""
 
+import errno
 import os
 import re
 import subprocess
@@ -82,3 +83,19 @@ def test_a_folder_is_free_again_though_a_process_that_has_inherited_the_lock_sti
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(lock._handle,)):
         lock.release()
         FolderLock(str(tmp_path), "is at work").release()
+
+
+def test_a_lock_is_taken_on_a_full_disk_where_its_owner_cannot_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = str(tmp_path / "lock")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        lock = Lock(path)
+    with pytest.raises(Locked, match=rf"another memqos \(pid {os.getpid()}\) is writing"):
+        Lock(path)
+    lock.release()
+    Lock(path).release()

@@ -231,6 +231,15 @@ class TestPoster:
         assert asked.headers["Content-Type"] == "application/merge-patch+json"
         assert json.loads(asked.body)["series"]["count"] == 2
 
+    def test_one_that_cannot_be_sent_does_not_hold_up_the_others(
+        self, server: FakeApiServer, poster: EventPoster
+    ) -> None:
+        poster.post(happening("u1", note="half a character: \udc80"))
+        poster.post(happening("u2"))
+        eventually("the second event", lambda: poster.sent == 1)
+        assert poster.dropped == 1
+        assert "UnicodeEncodeError" in str(poster.complaint())
+
     def test_a_missing_right_is_reported_once_and_not_asked_for_again_and_again(
         self, server: FakeApiServer, timed: EventPoster, clock: Clock
     ) -> None:

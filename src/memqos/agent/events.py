@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Protocol, TextIO
 
@@ -36,17 +37,18 @@ class EventLog:
         self.write([LogEvent(severity, what, fields)])
 
     def write(self, events: Iterable[LogEvent]) -> None:
-        """Write all of them at once."""
+        """Write all of them at once; what cannot be written, as on a full disk, is lost."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = self._as_json if self.form == "json" else self._as_text
         lines = [line(event, now) for event in events if event.severity != _QUIET]
         if lines:
-            self._stream.write("\n".join(lines) + "\n")
-            self._stream.flush()
+            with suppress(OSError):
+                self._stream.write("\n".join(lines) + "\n")
+                self._stream.flush()
 
     def _as_json(self, event: LogEvent, now: str) -> str:
         record = {"time": now, "level": event.severity, "message": event.what, **event.fields}
-        return visible(msgspec.json.encode(record).decode())
+        return _encode({name: _whole(value) for name, value in record.items()})
 
     def _as_text(self, event: LogEvent, now: str) -> str:
         # journald stamps lines itself and reads the priority from a leading "<N>" (sd-daemon(3)).
@@ -71,7 +73,16 @@ class LibraryLogHandler(logging.Handler):
 def _quote(text: str) -> str:
     if text and text.isprintable() and not set(text) & set(' "='):
         return text
-    return visible(msgspec.json.encode(text).decode())
+    return _encode(_whole(text))
+
+
+def _encode(value: object) -> str:
+    return visible(msgspec.json.encode(value).decode())
+
+
+def _whole(value: str | float) -> str | float:
+    """Without the halves of surrogate pairs that stand for bytes of a name that are not UTF-8."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 GATHER: Final = 3.0

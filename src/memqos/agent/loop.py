@@ -81,6 +81,8 @@ class Agent:
         thread = ThreadPoolExecutor(1, "memqos")
         async with AsyncExitStack() as stack:
             stack.callback(thread.shutdown)
+            # First: whoever reads that it has started may stop it.
+            self._handle_signals(loop, stack)
             await self._serve(stack)
             self._update_watches()
             loop.add_reader(self._watches.fileno(), self._read_watches)
@@ -89,7 +91,6 @@ class Agent:
             self._follow_sources(loop, stack)
             self._start_nri(loop)
             stack.callback(self._stop_nri)
-            self._handle_signals(loop, stack)
             self._start_watchdog(stack)
             while not self._stopping:
                 await self._wait()
@@ -248,7 +249,7 @@ class Agent:
         """What is to be done after a turn, on the loop."""
         self._announce()
         self._log.write(self.core.report.take_log_events())
-        if self.view.status.is_complete:
+        if self.view.status.is_complete or self.view.status.failing is not None:
             self._send_status()
         if self._worker.needs_watch_update:
             # New folders, and those that could not be watched before.

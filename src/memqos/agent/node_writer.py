@@ -290,12 +290,11 @@ class NodeWriter:
     def open_journal(self) -> Journal:
         """The journal, locked from now on."""
         if self._journal is None:
-            journal = self._journal_lock.enter_context(
+            self._journal = self._journal_lock.enter_context(
                 open_journal(self.configuration.journal, self._writer.hierarchy())
             )
-            if journal.undo_entries:
-                self._compact(journal)
-            self._journal = journal
+            if self._journal.undo_entries:
+                self._compact(self._journal)
         return self._journal
 
     def release_journal(self) -> None:

@@ -59,6 +59,7 @@ class OomKills:
                 for found in self._reports.feed(record):
                     self._note_report(found, memory, at, node_intent, report)
         except MemqosError:
+            self.close()
             self.log = None
         if not is_logged:
             self.flush(memory, at, node_intent, report)

@@ -25,7 +25,7 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     passed_at: float
-    """When a turn last ended well."""
+    """When a turn last ended well, but perhaps for the journal."""
     reloaded: float
     """Unix time at which the current configuration was read."""
     is_complete: bool = False
@@ -37,15 +37,20 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     failing: str | None = None
     """Why a pass failed, until a resync of the whole node has succeeded."""
     failing_since: float = 0.0
+    may_restart: bool = True
+    """Whether a restart may end that failure."""
     journal_fault: str | None = None
     """Why the journal lacks what was done last."""
     converged_since: float | None = None
     """Since when nothing is to be written; None while something is."""
 
-    def with_failure(self, why: str, now: float) -> "AgentStatus":
+    def with_failure(self, why: str, now: float, *, may_restart: bool = True) -> "AgentStatus":
         """The same after a pass that failed."""
-        since = now if self.failing is None else self.failing_since
-        return msgspec.structs.replace(self, failing=why, failing_since=since)
+        is_same = self.failing is not None and self.may_restart == may_restart
+        since = self.failing_since if is_same else now
+        return msgspec.structs.replace(
+            self, failing=why, failing_since=since, may_restart=may_restart
+        )
 
 
 class GuardView(NamedTuple):
@@ -132,7 +137,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
                 f": {status.failing}" if status.failing else ""
             )
         failing = now - status.failing_since
-        if status.failing is not None and failing > STUCK_AFTER + resyncs:
+        if status.failing is not None and status.may_restart and failing > STUCK_AFTER + resyncs:
             return f"resync has failed for {failing:.0f} s: {status.failing}"
         return None
 

@@ -105,7 +105,11 @@ class Worker:
             self._run_due(events, self._clock())
             self._set_status(passed_at=self._clock())
         except JournalError as error:
+            # The journal's disk may be full, and a restart frees none: the agent is up, observes,
+            # and is not ready until it can write again.
             self._note_failure("journal", str(error))
+            self._set_status(passed_at=self._clock())
+            self._send_ready()
         except (MemqosError, OSError) as error:
             self._note_failure("read", str(error))
         except Exception as error:
@@ -185,21 +189,27 @@ class Worker:
             self._retries.clear(_PASS)
             self._writer.rewrite_journal()
         self._set_status(journal_fault=self._writer.journal_fault)
-        if not self._is_ready_sent:
-            # Ready without pods, too: the kubelet may be started after the agent.
-            self._is_ready_sent = True
-            self._service.notify(READY=1)
+        self._send_ready()
         if complete:
             self.needs_watch_update = True
             self._set_status(resynced=time.time(), is_complete=True)
 
+    def _send_ready(self) -> None:
+        """Ready without pods, too: the kubelet may be started after the agent."""
+        if not self._is_ready_sent:
+            self._is_ready_sent = True
+            self._service.notify(READY=1)
+
     def _note_failure(self, kind: ErrorKind, why: str) -> None:
-        self.core.resync(self._clock() + self._retries.note_failure(_PASS, self._clock()))
+        now = self._clock()
+        # While partial passes fail, too, they do not put off the resync that is already scheduled.
+        if self._status.failing is None or self.core.is_full_pass:
+            self.core.resync(now + self._retries.note_failure(_PASS, now))
         if why == self._status.failing:
             self.core.report.errors[kind] += 1
         else:
             self.core.report.log_error(kind, why)
-        self._status = self._status.with_failure(why, self._clock())
+        self._status = self._status.with_failure(why, now, may_restart=kind != "journal")
 
     def _reload(self, now: float) -> None:
         """A configuration that cannot be read, or cannot be used, changes nothing."""
@@ -211,7 +221,7 @@ class Worker:
             fixed = {name: getattr(before, name) for name in _NEEDS_RESTART}
             self._configure(msgspec.structs.replace(loaded, **fixed))
             reconfigure(self.core, self._reader, self._writer, now)
-        except MemqosError as error:
+        except (MemqosError, OSError) as error:
             self._configure(before)
             self._set_status(reload_fault=str(error))
             report.log_error("configuration", f"the previous configuration stays in use: {error}")
@@ -221,7 +231,8 @@ class Worker:
             for name in _NEEDS_RESTART:
                 if getattr(loaded, name) != fixed[name]:
                     report.log("warning", f"{name} needs a restart to change")
-        self._service.notify(READY=1)
+        finally:
+            self._service.notify(READY=1)
 
     def _configure(self, configuration: AgentConfiguration) -> None:
         self._reader.configure(configuration)
@@ -229,24 +240,26 @@ class Worker:
 
     def shut_down(self) -> int:
         """Restore what was there before, if the configuration says so; the exit code."""
-        code = 0
-        if self._writer.configuration.rollback_on_exit:
-            try:
-                done = self._writer.restore_all()
-            except MemqosError as error:
-                self._log.log("error", f"not restored: {error}")
-                return 1
-            code = int(any(result.outcome in FAILED for result in done.results))
-            restored = sum(result.outcome == "written" for result in done.results)
-            why = "the kubelet's configuration does not name it as a reserved cgroup"
-            for path in done.refused:
-                self._log.log("warning", refusal(path, why))
-            for each in done.not_written:
-                if each.state == "unconfirmed":
-                    why = "the kubelet has not confirmed that it keeps it"
-                    self._log.log("warning", unconfirmed_conflict(each, why))
-            self._log.log("info", "restored", values=restored)
+        code = self._restore_all() if self._writer.configuration.rollback_on_exit else 0
         if self._sampler is not None:
             self._sampler.close()
         self._log.log("info", "stopped")
         return code
+
+    def _restore_all(self) -> int:
+        """The exit code: 1 where something is not restored."""
+        try:
+            done = self._writer.restore_all()
+        except (MemqosError, OSError) as error:
+            self._log.log("error", f"not restored: {error}")
+            return 1
+        why = "the kubelet's configuration does not name it as a reserved cgroup"
+        for path in done.refused:
+            self._log.log("warning", refusal(path, why))
+        why = "the kubelet has not confirmed that it keeps it"
+        for each in done.not_written:
+            if each.state == "unconfirmed":
+                self._log.log("warning", unconfirmed_conflict(each, why))
+        restored = sum(result.outcome == "written" for result in done.results)
+        self._log.log("info", "restored", values=restored)
+        return int(any(result.outcome in FAILED for result in done.results))

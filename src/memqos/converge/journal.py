@@ -47,6 +47,8 @@ _LOCK: Final = "lock"
 _HINTS: Final = {
     errno.EACCES: "run as root, or name another folder with --journal",
     errno.EROFS: "give a writable folder with --journal",
+    errno.ENOSPC: "free some space there, or give another folder with --journal; no cgroup was "
+    "changed",
 }
 
 
@@ -123,17 +125,22 @@ class Journal:
         self._lock = threading.RLock()
         self._handle: int | None = None
         self._is_open = self.contents.is_open
+        self._is_released = False
         self._checksum = self.contents.checksum
         self._is_damaged = self.contents.damage is not None and not self.contents.damage.torn
 
     def record_writes(self, intended: Iterable[OwnerRecord | PriorValueRecord]) -> None:
         """Have the prior values on the disk when this returns, or raise and leave no trace."""
         with self._lock:
+            if self._is_released:
+                raise JournalError(f"{self.path}: another memqos may write it by now")
             new = list(intended)
             try:
-                if self._is_open:
-                    self._append(new, self._handle or self._open(), os.fsync)
+                if self._is_open and os.path.lexists(self.path):
+                    self._append(new, self._open(), os.fsync)
                 else:
+                    # Also where something has removed it: all that it said is known here.
+                    self.close()
                     self._replace([*self._records_for(self.undo_entries.values()), *new])
                     self._open()
             except OSError as error:
@@ -170,7 +177,8 @@ class Journal:
     def discard_new(self, is_expected: Callable[[str], bool]) -> None:
         """Forget cgroups that were to be made, but for those, by path, that still are."""
         with self._lock:
-            self._discard([key for key in self._new_keys() if not is_expected(key[0])])
+            if not self._is_released:
+                self._discard([key for key in self._new_keys() if not is_expected(key[0])])
 
     def bind_new(
         self,
@@ -211,8 +219,11 @@ class Journal:
         """Nothing is to be restored here, nor by the owner where that held for new cgroups."""
         if not keys:
             return
-        if self._is_open and self._handle is None:
-            self._open()
+        if self._is_open:
+            try:
+                self._open()
+            except OSError as error:
+                self.failure = error
         # One for each value that may be there: an outcome is about the last one.
         self._append_outcomes(
             [
@@ -274,6 +285,15 @@ class Journal:
             finally:
                 os.close(handle)
 
+    def release(self) -> None:
+        """Let others write; the thread of the NRI plugin may be about to."""
+        with self._lock:
+            self._is_released = True
+            try:
+                self.close()
+            finally:
+                self.lock.release()
+
     def _records_for(
         self, entries: Iterable[UndoEntry]
     ) -> Iterator[OwnerRecord | PriorValueRecord]:
@@ -286,12 +306,13 @@ class Journal:
         yield from write_records(listed)
 
     def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._handle = os.open(self.path, flags)
+        if self._handle is None:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._handle = os.open(self.path, flags)
         return self._handle
 
     def _append_outcomes(self, outcomes: Sequence[OutcomeRecord]) -> None:
-        if self.failure is None and self._handle is not None:
+        if self.failure is None and self._handle is not None and self._is_open:
             try:
                 self._append(outcomes, self._handle)
             except OSError as error:
@@ -309,8 +330,10 @@ class Journal:
             durable.append(handle, lines)
             sync(handle)
         except OSError:
-            # A record after a torn one would not be read.
+            # A record after a torn one would not be read: what cannot be cut off is replaced later.
+            self._is_open = False
             os.ftruncate(handle, before)
+            self._is_open = True
             raise
         self._checksum = checksum
         self.appended += len(records)
@@ -318,7 +341,14 @@ class Journal:
     def _replace(self, records: Iterable[JournalRecord]) -> None:
         data, checksum = encode_journal([self.hierarchy, *records])
         self._keep_damaged()
-        durable.replace(self.path, data)
+        before = _inode(self.path)
+        try:
+            durable.replace(self.path, data)
+        except OSError:
+            # Where only its folder could not be synced, the new one is there, with a checksum that
+            # nothing known here goes on from: the next write replaces it once more.
+            self._is_open = self._is_open and _inode(self.path) == before
+            raise
         self._checksum = checksum
         self._is_open = True
         self.appended = 0
@@ -341,12 +371,20 @@ def open_journal(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
     try:
         durable.remove_unfinished(folder)
         journal = Journal(folder, hierarchy, lock)
-        try:
-            yield journal
-        finally:
-            journal.close()
-    finally:
+    except BaseException:
         lock.release()
+        raise
+    try:
+        yield journal
+    finally:
+        journal.release()
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_ino
+    except FileNotFoundError:
+        return None
 
 
 def _check_is_ours(path: str, about: Hierarchy, hierarchy: Hierarchy) -> None:

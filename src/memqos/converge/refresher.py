@@ -58,9 +58,10 @@ class Refresher:
     def _run(self) -> None:
         while not self._stopping:
             is_watched = time.monotonic() - self._asked_at <= _ATTENTION
-            self._wake.wait(self._interval if is_watched else None)
+            # Not without end: a request that comes right now believes that reading goes on.
+            is_due = self._wake.wait(self._interval if is_watched else _ATTENTION) or is_watched
             self._wake.clear()
-            if not self._stopping:
+            if is_due and not self._stopping:
                 self._read()
 
     def _read(self) -> None:
@@ -69,4 +70,7 @@ class Refresher:
             self.fault = None
         except (MemqosError, OSError) as error:
             self.fault = str(error)
+        except Exception as error:
+            # A thread that dies of an unforeseen error would leave an instant that looks current.
+            self.fault = f"{type(error).__name__}: {error}"
         self._notify()

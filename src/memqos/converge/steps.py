@@ -8,7 +8,7 @@ import msgspec
 
 from memqos.converge.driver import Driver
 from memqos.converge.values import kernel_form, parent_nodes
-from memqos.errors import Unreachable, WriteRefused
+from memqos.errors import MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change
 from memqos.plan.cpuset import MEMS
@@ -205,13 +205,14 @@ def _write_steps(
     changes = [step.change for step in steps]
     try:
         finished = driver.write(changes)
-    except (WriteRefused, Unreachable) as error:
+    except (MemqosError, OSError) as error:
+        # OSError: no file descriptor is free, or the container may have no more processes.
         return [_after_failure(step, error, fs, driver, page_size) for step in steps]
     return [_read_back(change, driver, page_size, finished=finished) for change in changes]
 
 
 def _after_failure(
-    step: WriteStep, error: WriteRefused | Unreachable, fs: CgroupFs, driver: Driver, page_size: int
+    step: WriteStep, error: MemqosError | OSError, fs: CgroupFs, driver: Driver, page_size: int
 ) -> WriteResult:
     """A call may fail after a part of it was done, or after all of it."""
     change = step.change
@@ -222,6 +223,9 @@ def _after_failure(
             return WriteResult(change, "written")
     except OSError:
         return WriteResult(change, "refused", str(error))
+    if isinstance(error, OSError):
+        why = f"{change.path}/{change.file}: cannot write {change.new!r}: {error.strerror}"
+        return WriteResult(change, "refused", why)
     return WriteResult(
         change, "unreachable" if isinstance(error, Unreachable) else "refused", str(error)
     )

@@ -23,14 +23,19 @@ warnings.filterwarnings(
 def run_bounded(action: Callable[[], bytes], seconds: float) -> bytes | None:
     """The action's result; None where it was stopped, or ended without one.
 
-    A result is at most 4 KiB. A process that does not end even when killed is left behind: it keeps
-    what it has inherited, locks too, until it ends.
+    OSError where no process can be made. A result is at most 4 KiB. A process that does not end
+    even when killed is left behind: it keeps what it has inherited, locks too, until it ends.
     """
     # A process: a write to memory.high or memory.max reclaims in the writer's context, and only a
     # signal ends it (memory_high_write(), mm/memcontrol.c). Forked, not spawned: the flock(2) it
     # inherits keeps other writers out as long as its write may still happen.
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError:
+        os.close(read_end)
+        os.close(write_end)
+        raise
     if not child:
         _run_child(action, write_end)
     try:

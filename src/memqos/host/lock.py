@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+from contextlib import suppress
 
 from memqos.errors import MemqosError
 
@@ -67,8 +68,10 @@ def _acquire(path: str) -> int:
             if error.errno != errno.EWOULDBLOCK:
                 raise
             raise _lock_conflict(handle) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()} {_pid_namespace()}\n".encode(), 0)
+        # On a full disk the owner is not named, and has the lock all the same: rollback needs it.
+        with suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()} {_pid_namespace()}\n".encode(), 0)
     except BaseException:
         os.close(handle)
         raise

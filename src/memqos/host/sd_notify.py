@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 _SOCKET: Final = "NOTIFY_SOCKET"
@@ -26,12 +27,10 @@ class ServiceNotifier:
         # sd_notify(3): a leading @ stands for the NUL of an abstract socket.
         address = f"\0{self._address[1:]}" if self._address[0] == "@" else self._address
         message = "\n".join(f"{name}={value}" for name, value in state.items())
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-            sender.setblocking(False)
-            try:
-                sender.sendto(message.encode("utf-8", "replace"), address)
-            except OSError:
-                return
+        kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        # Without a free file descriptor, too: the next message may get through.
+        with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender:
+            sender.sendto(message.encode("utf-8", "replace"), address)
 
 
 def _watchdog_seconds(variables: Mapping[str, str]) -> float | None:

@@ -196,6 +196,8 @@ class Reconciler:
     def take_due(self, now: float, random: float = 0.5) -> Due:
         """What is due; `random`, from 0 to 1, spreads the resyncs of many nodes."""
         self._due = self.schedule.take_due(now)
+        # Now, not in `scope`: a pass that fails in between would be due again at once, and again.
+        self._due_pods = self.schedule.take_pods(now)
         if self._due.is_full:
             spread = 1 + self.configuration.jitter * (2 * random - 1)
             self.schedule.resync_at = now + self.configuration.resync * spread
@@ -208,7 +210,7 @@ class Reconciler:
 
     def scope(self, now: float) -> ReadScope:
         """What to read: the cgroups above the pods always, else what is due."""
-        self._due_pods = self.schedule.take_pods(now)
+        self._due_pods |= self.schedule.take_pods(now)
         names, bindings = self.planner.names, self.bindings
         files = READ_FILES if bindings is None else (*READ_FILES, MEMS)
         if self._due.is_full:

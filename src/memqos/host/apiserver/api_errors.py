@@ -1,6 +1,8 @@
 """Errors of an API server in words, with what helps: for a missing right, the RBAC rule."""
 
+import os
 import re
+from traceback import extract_tb
 from typing import Final
 
 import msgspec
@@ -87,6 +89,13 @@ def api_error(
         hint=hint,
         snippet=rbac_rule(request) if _lacks_right(request, code, status) else (),
     )
+
+
+def unforeseen_error(where: str, error: Exception) -> Unreachable:
+    """What no answer explains: where it was raised, without its text, which may quote a secret."""
+    *_, last = extract_tb(error.__traceback__)
+    kind, file = type(error).__name__, os.path.basename(last.filename)
+    return Unreachable(f"{where}: {kind} in {file}, line {last.lineno}")
 
 
 def rbac_rule(request: ApiRequest) -> tuple[str, ...]:

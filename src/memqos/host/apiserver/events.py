@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from memqos.errors import MemqosError
-from memqos.host.apiserver.api_errors import BUSY, ApiError
+from memqos.host.apiserver.api_errors import BUSY, ApiError, unforeseen_error
 from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.resources import ApiRequest
 from memqos.host.backoff import backoff_delay
@@ -31,6 +31,8 @@ SECONDS_EACH: Final = 5.0
 """A node sends so many Events at once, then one in so many seconds."""
 _TEMPORARY: Final = BUSY | {0, 401}
 """Statuses that may soon be others; 0 is no answer at all."""
+_UNFORESEEN: Final = -1
+"""In place of a status: an error of memqos itself."""
 _EXISTS: Final = 409
 _NOT_FOUND: Final = 404
 _FORBIDDEN: Final = 403
@@ -129,6 +131,12 @@ class EventPoster:
                 self._send(action)
             except MemqosError as error:
                 self._record_failure(action, error)
+            except Exception as error:
+                # A thread that dies of an unforeseen error would post nothing any more. This Event
+                # may be why: it is not sent again.
+                with self._turn:
+                    self._note_fault(unforeseen_error(self._server.where, error), _UNFORESEEN)
+                    self._drop(action)
             else:
                 self._record_success()
 
@@ -178,16 +186,20 @@ class EventPoster:
                 # The event expired, or its namespace is being deleted.
                 self._book.forget(action.happening)
                 return
-            self._fault = error
-            if status not in self._complained:
-                self._complained.add(status)
-                self._complaint = error
+            self._note_fault(error, status)
             if status in _TEMPORARY:
                 self._try_again(action, error)
                 return
             self._drop(action)
             if status == _FORBIDDEN:
                 self._mute_namespace(action.happening.namespace)
+
+    def _note_fault(self, error: MemqosError, status: int) -> None:
+        """Note why an Event is not sent; of each status one is reported."""
+        self._fault = error
+        if status not in self._complained:
+            self._complained.add(status)
+            self._complaint = error
 
     def _try_again(self, action: Create | Refresh, error: MemqosError) -> None:
         """Requeue an Event, and wait before the next one is sent."""

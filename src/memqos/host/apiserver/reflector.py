@@ -6,18 +6,16 @@ version has expired. A watch without a word past its time is ended, as the conne
 and once an hour a list is taken all the same, in case etcd was restored to an earlier state.
 """
 
-import os
 import random
 import time
 from collections.abc import Callable
 from threading import Condition, Event, Thread
-from traceback import extract_tb
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from memqos.errors import InputError, MemqosError, Unreachable
-from memqos.host.apiserver.api_errors import GONE, ApiError
+from memqos.host.apiserver.api_errors import GONE, ApiError, unforeseen_error
 from memqos.host.apiserver.cache import HasMetadata, ObjectCache, WatchInterrupted
 from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.pager import LIST_PAGE_SIZE, list_objects
@@ -199,7 +197,7 @@ class Reflector(Generic[_T]):
         except Exception as error:
             # A thread that dies of an unforeseen error would leave a copy that only looks current.
             self._cache.forget_version()
-            return Unreachable(f"{self._server.where}: {_place_of(error)}")
+            return unforeseen_error(self._server.where, error)
         return None
 
     @property
@@ -317,9 +315,3 @@ class Reflector(Generic[_T]):
         wait = backoff_delay(self._failures, after, random.random()) * self._timings.slowness
         self._failures += 1
         self._stopped.wait(wait)
-
-
-def _place_of(error: Exception) -> str:
-    """Where an unexpected error was raised, without its text, which may quote a secret."""
-    *_, last = extract_tb(error.__traceback__)
-    return f"{type(error).__name__} in {os.path.basename(last.filename)}, line {last.lineno}"
