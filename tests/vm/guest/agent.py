@@ -129,7 +129,8 @@ def get_page(path: str, port: int = PORT) -> tuple[int, str]:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
-        return refused.code, ""
+        with refused:
+            return refused.code, ""
     except OSError:
         return 0, ""
 

@@ -219,8 +219,10 @@ class TestMemoryHighBelowUsage:
         child.workload().hold(64 * MI)
         (result,) = writer.apply(writer.step(child.path, "memory.high", str(32 * MI))).results
         assert (result.outcome, result.detail) == ("written", None)
-        assert child.number("memory.current") <= 32 * MI
         assert child.number("memory.swap.current") > 24 * MI
+        # Kernel 7.2 leaves what it has just swapped out in the swap cache, and charged, until it
+        # reclaims again.
+        assert child.number("memory.current") - child.counts("memory.stat")["swapcached"] <= 32 * MI
 
     def test_is_withheld_where_memory_cannot_leave(self, writer: Writer, cgroup: Cgroup) -> None:
         child = cgroup.child("child")

@@ -189,7 +189,8 @@ def test_one_that_enforces_writes_to_the_canary_alone_and_leaves_no_trace(
     eventually("nothing is left to write", lambda: metric("memqos_converged") == 1)
     is_confined(agent, (*ELSEWHERE, *not_written))
     assert text(agent.cgroup, HIGH) == text(agent.cgroup.parent, HIGH) == "max"
-    assert text(agent.cgroup, "memory.events").split()[-3:] == ["0", "oom_group_kill", "0"]
+    events = text(agent.cgroup, "memory.events").splitlines()
+    assert {"oom_kill 0", "oom_group_kill 0"} <= set(events)
     assert Path("/run/memqos/journal").stat().st_mode & 0o777 == 0o600
     assert list(Path("/var/lib/memqos/records").iterdir())
     refused = agent.run(*PYTHON, "-m", "memqos", "rollback")
