@@ -1,6 +1,6 @@
 // The page: which view is shown, by the part of the address after its #.
 
-import { get } from "/client.js";
+import { get, takeToken } from "/client.js";
 import { auditView, clusterView, statusView } from "/cluster.js";
 import { el, visible } from "/elements.js";
 import { nodeView } from "/node.js";
@@ -10,11 +10,28 @@ const root = document.getElementById("view");
 const connection = document.getElementById("connection");
 let leave = () => {};
 let shown = 0;
+let links = null;
+
+// Which views there are; asked again after an answer to something else, where it was not known.
+function showLinks() {
+  links ??= get("/api/views").then(
+    ({ views }) => {
+      for (const link of document.querySelectorAll("nav a[data-view]")) {
+        link.hidden = !views.includes(link.dataset.view);
+      }
+    },
+    (error) => {
+      links = null;
+      onState(error.message);
+    },
+  );
+}
 
 function onState(problem) {
   const words = problem ? `Not connected: ${visible(problem)}` : "Connected";
   if (connection.textContent !== words) connection.textContent = words;
   connection.classList.toggle("problem", Boolean(problem));
+  if (!problem) showLinks();
 }
 
 const VIEWS = {
@@ -49,14 +66,9 @@ addEventListener("hashchange", () => {
     root.focus();
     return;
   }
+  if (takeToken()) links = null;
   show();
 });
+takeToken();
 show();
-try {
-  const { views } = await get("/api/views");
-  for (const link of document.querySelectorAll("nav a[data-view]")) {
-    link.hidden = !views.includes(link.dataset.view);
-  }
-} catch (error) {
-  onState(error.message);
-}
+showLinks();
