@@ -1,6 +1,10 @@
 """`memqos top`: printed once, and its screen at 80 × 24, by urwid's own loop and in tmux."""
 
+import contextlib
+import os
+import pty
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +26,7 @@ from memqos.record.recordings import Recording
 
 SNAPSHOT = "tests/nodes/k138-none.json"
 SIZE = (80, 24)
+ALTERNATE_SCREEN = b"\033[?1049"
 
 
 def test_once_prints_a_table() -> None:
@@ -311,6 +316,28 @@ def test_a_person_at_a_terminal(tmux: list[str], tmp_path: Path) -> None:
         "it has ended",
         lambda: subprocess.run([*tmux, "ls"], check=False, capture_output=True).returncode != 0,
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_ends_it_from_elsewhere_leaves_the_terminal_as_before(number: signal.Signals) -> None:
+    pytest.importorskip("urwid")
+    ours, its = pty.openpty()  # it has no size, which counts as 80 × 24
+    command = [sys.executable, "-m", "memqos", "top", "--snapshot", SNAPSHOT]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=its, stdout=its, env=os.environ | {"TERM": "xterm"}
+    ) as process:
+        os.close(its)
+        shown = b""
+        while b"q quit" not in shown:
+            shown += os.read(ours, 4096)
+        assert shown.count(ALTERNATE_SCREEN + b"h") == 1
+        process.send_signal(number)
+        with contextlib.suppress(OSError):  # the terminal has no other end any more
+            while more := os.read(ours, 4096):
+                shown += more
+    os.close(ours)
+    assert shown.count(ALTERNATE_SCREEN + b"l") == 1
+    assert process.returncode == 0
 
 
 def test_the_agents_image_has_no_library_for_screens() -> None:

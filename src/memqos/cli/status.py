@@ -50,6 +50,8 @@ def command(
             time.sleep(seconds)
         status = _read_status(source)
         if output != "table":
+            if watch and output == "yaml":
+                print("---")
             emit(camel_case(status_data(status)), output)
         else:
             if watch and sys.stdout.isatty():

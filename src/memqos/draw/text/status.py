@@ -88,7 +88,9 @@ def _throttled_lines(status: StatusReport) -> Iterator[Line]:
 
 def _unknown_words(status: StatusReport) -> str:
     if status.mode == "cluster":
-        return "unknown yet: agents read the counters every ten seconds; --seconds 15 waits for them"
+        return (
+            "unknown yet: agents read the counters every ten seconds; --seconds 15 waits for them"
+        )
     return "unknown: one reading cannot show it; memqos doctor shows earlier high events"
 
 
