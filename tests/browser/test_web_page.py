@@ -303,6 +303,12 @@ def test_who_is_throttled_stands_out(tab: Tab, records: Server) -> None:
     eventually("a row is marked", lambda: tab.value("!!document.querySelector('.row.throttled')"))
 
 
+def test_an_address_that_is_cut_leads_to_a_story_of_nothing(tab: Tab, records: Server) -> None:
+    open_page(tab, records, "#/story/shop%2")
+    shows(tab, "Nothing is recorded of this pod")
+    assert tab.complaints() == []
+
+
 def test_the_audit_and_the_status_are_inside(tab: Tab, server: Server) -> None:
     open_page(tab, server, "#/audit")
     shows(tab, "Memory audit")

@@ -109,20 +109,36 @@ def test_without_the_records_of_an_agent_there_is_a_status(
     assert "note: the records are not known: the agent of node-1 is slow" in done.out
 
 
+def put_agent_pod(server: FakeApiServer, name: str, node: str) -> None:
+    labels = {"app.kubernetes.io/name": "memqos", "app.kubernetes.io/component": "agent"}
+    server.pods.put(
+        {
+            "metadata": {"name": name, "namespace": "memqos-system", "labels": labels},
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"phase": "Running"},
+        }
+    )
+
+
+def test_the_address_of_one_agent_is_not_that_of_all(
+    server: FakeApiServer, options: tuple[str, ...]
+) -> None:
+    port = server.forwards["memqos-agent-x", "9178"]
+    direct = ("top", "--once", "--agent-address", f"127.0.0.1:{port}", *options)
+    assert memqos(*direct).code == 0
+    put_agent_pod(server, "memqos-agent-y", "node-2")
+    done = memqos(*direct)
+    assert done.code == 1
+    assert "is one agent, and 2 run in namespace memqos-system" in done.err
+
+
 def test_an_agent_in_a_new_pod_is_reached_and_with_a_new_token(
     server: FakeApiServer, options: tuple[str, ...], tmp_path: Path
 ) -> None:
     agents = AgentEndpoints(LiveCluster("dev").server, AgentAccess(token_file=options[-1]))
     assert agents.get_state("node-1")
     server.pods.delete("memqos-system", "memqos-agent-x")
-    labels = {"app.kubernetes.io/name": "memqos", "app.kubernetes.io/component": "agent"}
-    server.pods.put(
-        {
-            "metadata": {"name": "memqos-agent-y", "namespace": "memqos-system", "labels": labels},
-            "spec": {"nodeName": "node-1", "containers": []},
-            "status": {"phase": "Running"},
-        }
-    )
+    put_agent_pod(server, "memqos-agent-y", "node-1")
     server.forwards["memqos-agent-y", "9178"] = server.forwards.pop(("memqos-agent-x", "9178"))
     server.callers = {"a-newer-token": server.callers[TOKEN]}
     (tmp_path / "token").write_text("a-newer-token")

@@ -69,6 +69,12 @@ class AgentEndpoints:
         selection = Selection(self._access.namespace, fields="status.phase=Running", labels=_LABELS)
         found = list_objects(self._server, POD_RESOURCE, selection).items
         self._agents = {pod.spec.node_name: pod for pod in found if pod.spec.node_name}
+        if self._access.address is not None and len(self._agents) > 1:
+            raise InputError(
+                f"{self._access.address} is one agent, and {len(self._agents)} run in namespace "
+                f"{self._access.namespace}",
+                hint="leave --agent-address out to read all of them",
+            )
         return self._agents
 
     def get_pod_records(self, node: str, namespace: str, pod: str) -> SentRecords:

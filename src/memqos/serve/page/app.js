@@ -42,6 +42,15 @@ const VIEWS = {
   story: storyView,
 };
 
+// An address that was typed may be cut in the middle of a character.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 async function show() {
   const [, name = "node", subject = ""] = location.hash.split("/");
   const number = ++shown;
@@ -56,7 +65,7 @@ async function show() {
   // A view that was left before its data came draws into an element that is no longer shown.
   const page = el("div", { class: "view" });
   root.replaceChildren(page);
-  const end = await view(page, onState, decodeURIComponent(subject));
+  const end = await view(page, onState, decoded(subject));
   if (number === shown) leave = end;
   else end();
 }
