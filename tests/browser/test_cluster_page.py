@@ -27,11 +27,15 @@ def test_the_cluster_is_shown_and_accessible(
         assert violations(tab, axe_source()) == []
         lists = "[...document.querySelectorAll('.named .card')].map(e => e.innerText)"
         throttled, killed, unmanaged, changed = tab.value(lists)
-        assert "None." in throttled
+        assert "shop/api-1" not in throttled
         assert "node-1 shop/api-1 api: 1 process" in killed
         assert "node-1 shop/api-1" in unmanaged
         assert "None." in changed
         assert tab.value("document.querySelector('.named a').hash") == "#/story/shop%2Fapi-1"
         tab.value("location.hash = '#/node'")
         shows(tab, "node-1 shop/api-1 api", ".rows .row")
+        shows(tab, "1 container", ".facts")
+        assert "1 containers" not in tab.value("document.querySelector('.facts').innerText")
+        look = "(name => getComputedStyle(document.querySelector(name)).color)"
+        assert tab.value(f"{look}('.row.killed .usage')") == tab.value(f"{look}('main')")
         tab.picture(tmp_path / "cluster.png")

@@ -10,7 +10,7 @@ from tests.browser.chromium import Tab, browser, obstacle
 from tests.eventually import eventually
 from tests.fakes.busy_node import MI, BusyNode, agent_answering, container_path, state_of
 from tests.fakes.node import memory_folder
-from tests.unit.test_web_command import Server, serving
+from tests.unit.test_web_command import SNAPSHOT, Server, serving
 
 pytestmark = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
 
@@ -191,6 +191,22 @@ def test_names_are_text_and_never_markup(tab: Tab, server: Server) -> None:
     assert tab.complaints() == []
 
 
+def test_what_records_call_a_class_or_a_numa_node_is_text_too(tab: Tab, server: Server) -> None:
+    open_page(tab, server)
+    shows(tab, "shop/web-0024", ".rows .row")
+    tab.value(
+        "send = window.fetch; window.fetch = async (target, ...more) => {"
+        "const reply = await send(target, ...more);"
+        "if (!String(target).includes('/api/node')) return reply;"
+        "const data = await reply.json();"
+        "for (const row of data.containers) row.qos = row.numa = '\u202e';"
+        "return new Response(JSON.stringify(data)); }; 0"
+    )
+    for column in ("qos", "numa"):
+        shows(tab, "\\u202e", f".rows .row .{column}")
+    assert "\u202e" not in tab.value("document.querySelector('.rows').innerHTML")
+
+
 def test_a_story_is_drawn_and_can_be_zoomed(tab: Tab, records: Server, tmp_path: Path) -> None:
     open_page(tab, records, "#/story/shop%2Fapi-1")
     shows(tab, "killed by the kernel")
@@ -287,6 +303,12 @@ def test_who_is_throttled_stands_out(tab: Tab, records: Server) -> None:
     eventually("a row is marked", lambda: tab.value("!!document.querySelector('.row.throttled')"))
 
 
+def test_an_address_that_is_cut_leads_to_a_story_of_nothing(tab: Tab, records: Server) -> None:
+    open_page(tab, records, "#/story/shop%2")
+    shows(tab, "Nothing is recorded of this pod")
+    assert tab.complaints() == []
+
+
 def test_the_audit_and_the_status_are_inside(tab: Tab, server: Server) -> None:
     open_page(tab, server, "#/audit")
     shows(tab, "Memory audit")
@@ -348,6 +370,43 @@ def test_the_page_connects_again_when_the_server_answers(
     )
     shows(tab, "Connected", "#connection")
     eventually("all is well", lambda: tab.value("connection.textContent") == "Connected")
+
+
+def test_the_address_of_a_server_that_was_started_again_is_entered_in_the_same_tab(
+    tab: Tab, tmp_path: Path
+) -> None:
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    with serving(tmp_path / "first", *SNAPSHOT) as first:
+        open_page(tab, first)
+        shows(tab, "21 containers")
+    audit = ("--audit", "examples/cluster/dump.json")
+    with serving(tmp_path / "second", "--listen", first.place, *audit, *SNAPSHOT) as second:
+        shows(tab, "Not connected: open the address", "#connection")
+        tab.ask("Page.navigate", url=f"http://{second.place}/#token={second.token}")
+        eventually("it is connected", lambda: tab.value("connection.textContent") == "Connected")
+        shows(tab, "Audit", "nav")
+        assert second.token not in tab.value("location.href")
+
+
+def test_few_containers_leave_no_empty_pane(tab: Tab, server: Server) -> None:
+    open_page(tab, server)
+    shows(tab, "shop/web-0024", ".rows .row")
+    tab.value("(e => (e.value = 'web-0003', e.dispatchEvent(new Event('input'))))(filter)")
+    shows(tab, "2 of 50 containers")
+    eventually(
+        "the pane has the height of two rows",
+        lambda: tab.value("document.querySelector('.rows').clientHeight") == 80,
+    )
+
+
+def test_of_a_snapshot_it_is_not_known_who_is_throttled(tab: Tab, tmp_path: Path) -> None:
+    with serving(tmp_path, *SNAPSHOT) as found:
+        open_page(tab, found)
+        shows(tab, "21 containers")
+        assert "throttled" not in tab.value("document.querySelector('.facts').innerText")
+        tab.value("location.hash = '#/status'")
+        shows(tab, "Not known: that takes two readings.")
 
 
 def test_five_thousand_containers_take_as_few_rows_as_fifty(tab: Tab, tmp_path: Path) -> None:

@@ -723,7 +723,7 @@ def test_a_client_that_leaves_midway_harms_nobody(caplog: pytest.LogCaptureFixtu
 
 def test_an_address_that_is_taken_is_refused_with_a_hint() -> None:
     async def test(listener: Listener) -> None:
-        with pytest.raises(Unreachable, match=r"cannot listen on .*is another agent running"):
+        with pytest.raises(Unreachable, match=r"cannot listen on .*does another process listen"):
             await listen(ROUTES, *parse_listen_address(listener.address))
 
     serving(test)

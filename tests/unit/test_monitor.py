@@ -1,10 +1,13 @@
 """A node at an instant: rows, rates, ranks, orders, playback and clusters."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+from tests.eventually import PATIENCE
 from tests.fakes.busy_node import MI, BusyNode, agent_answering, container_path, state_of
 
+from memqos.converge import refresher
 from memqos.converge.cluster_nodes import ClusterNodes
 from memqos.converge.live_node import RESYNC, LiveNode
 from memqos.converge.node_plan import PlanOptions
@@ -12,6 +15,7 @@ from memqos.converge.node_sources import PlaybackNode
 from memqos.converge.observation import load_kubelet_config, observe_live
 from memqos.converge.observed_rows import OBSERVED_FILES
 from memqos.converge.pod_sources import parse_pod_source
+from memqos.draw.text.node_rows import node_lines
 from memqos.errors import Unreachable
 from memqos.host.kubelet import KubeletCredentials
 from memqos.host.machine import Roots
@@ -23,6 +27,7 @@ from memqos.monitor.cluster import cluster_instant
 from memqos.monitor.instant import ContainerRow, NodeInstant, RowQuery, select_rows
 from memqos.monitor.rows import RowNames, oom_ranks, row_of
 from memqos.monitor.status import node_status, recent_actions
+from memqos.record.recordings import Recording
 from memqos.record.transfer import SentRecords
 
 ALL = RowQuery()
@@ -179,6 +184,7 @@ ROWS = tuple(
         (RowQuery(sort="high"), "cab"),
         (RowQuery(sort="oom"), "bac"),
         (RowQuery(text="class:burstable"), "ac"),
+        (RowQuery(text="class:bur"), "ac"),
         (RowQuery(text="throttled"), "c"),
         (RowQuery(text="killed"), "b"),
         (RowQuery(text="SHOP/A"), "a"),
@@ -285,6 +291,16 @@ def test_a_report_alone_makes_rows_and_rates() -> None:
     assert (row.high, row.guard_step) == (236 * MI, 2)
 
 
+def test_a_reading_that_is_reported_again_later_is_not_a_time_without_events() -> None:
+    used = {"current": 10 * MI, "high": 90, "some": 4, "full": 2}
+    usage = {"age": 0.0, "cgroups": {container_path(1): used}}
+    later = read_agent_report(report(usage=usage), "a")
+    first = report_instant(read_agent_report(report(), "a"), 100_000, "node")
+    second = report_instant(later, 109_000, "node", first)
+    assert [row.high_events for row in second.rows] == [5.0]
+    assert report_instant(later, 112_000, "node", second).rows == second.rows
+
+
 def test_status_names_what_is_wrong() -> None:
     wrong = read_agent_report(
         report(
@@ -310,11 +326,26 @@ def test_status_names_what_is_wrong() -> None:
     assert node_status(report_instant(read_agent_report(report(), "a"), 0, "node")).is_well
 
 
+def test_of_one_reading_it_is_not_known_who_is_throttled() -> None:
+    one = report_instant(read_agent_report(report(), "a"), 100_000, "node")
+    assert one.throttled is None
+    assert "throttled" not in "".join(node_lines(one))
+    (cluster,) = cluster_instant({"a": read_agent_report(report(), "a")}, 0, "prod").nodes
+    assert cluster.throttled is None
+    two = report_instant(read_agent_report(report(), "a"), 110_000, "node", one)
+    assert two.throttled == ()
+    assert "0 throttled" in node_lines(two)[1]
+
+
 class FakeEndpoints:
     def __init__(self, answers: dict[str, bytes | Exception]) -> None:
         self.answers = answers
+        self.fault: Exception | None = None
+        self.asked: list[str] = []
 
     def list_agents(self) -> list[str]:
+        if self.fault is not None:
+            raise self.fault
         return list(self.answers)
 
     def get_state(self, node: str) -> bytes:
@@ -324,6 +355,7 @@ class FakeEndpoints:
         return answer
 
     def get_records(self, node: str, since: int) -> SentRecords:
+        self.asked.append(node)
         return SentRecords(node=node)
 
     def get_pod_records(self, node: str, namespace: str, pod: str) -> SentRecords:
@@ -340,6 +372,57 @@ def test_a_cluster_is_all_nodes_those_that_do_not_answer_too() -> None:
     assert instant.notes == ("1 node not read",)
     assert source.recordings("shop/web-0001")
     assert source.recordings("shop/none") == ()
+
+
+def test_a_cluster_that_cannot_be_read_again_is_not_shown_as_if_it_were() -> None:
+    agents, clock = FakeEndpoints({"one": report()}), Clock()
+    source = ClusterNodes(agents, "prod", clock)
+    source.read((), ALL)
+    agents.fault = Unreachable("no API server")
+    for pause in (10_000, 1000):
+        clock.now += pause
+        with pytest.raises(Unreachable):
+            source.read((), ALL)
+    agents.fault = None
+    assert source.read((), ALL).at == clock.now
+
+
+def test_the_last_hour_of_a_cluster_is_read_no_more_often_than_its_nodes() -> None:
+    agents, clock = FakeEndpoints({"one": report()}), Clock()
+    source = ClusterNodes(agents, "prod", clock)
+    source.read((), ALL)
+    source.recordings()
+    clock.now += 5000
+    source.recordings()
+    assert agents.asked == ["one"]
+    clock.now += 5000
+    source.recordings()
+    assert agents.asked == ["one", "one"]
+
+
+class CountedReadings:
+    """A source whose instants are numbered."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def read(self, visible: Collection[str], query: RowQuery) -> NodeInstant:
+        self.count += 1
+        return NodeInstant(origin="", at=self.count, rows=())
+
+    def recordings(self, pod: str | None = None) -> list[Recording]:
+        return []
+
+
+def test_after_a_time_without_requests_a_new_reading_can_be_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(refresher, "_ATTENTION", -1)  # every request is one after such a time
+    found = refresher.Refresher(CountedReadings(), 3600)
+    found.start()
+    assert found.latest((), ALL).at == 1
+    assert found.latest((), ALL, PATIENCE).at > 1
+    found.stop()
 
 
 def test_nodes_under_pressure_come_first() -> None:

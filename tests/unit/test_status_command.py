@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.commands import memqos
 from tests.fakes.busy_node import BusyNode, agent_answering, state_of
 
@@ -69,6 +70,20 @@ def test_what_was_done_in_the_last_hour_is_in_the_records() -> None:
     done = memqos("status", *FAST, *place)
     assert done.code == 0
     assert "last hour    10:25:00 shop/api-1 api: resized in place" in done.out
+
+
+def test_watched_yaml_is_a_document_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = iter([None, None])
+
+    def pause(_: float) -> None:
+        if next(pauses, "end") is not None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("memqos.cli.status.time.sleep", pause)
+    done = memqos("status", "--watch", "-o", "yaml", "--snapshot", SNAPSHOT)
+    assert done.code == 130
+    documents = list(yaml.safe_load_all(done.out))
+    assert [each["origin"] for each in documents] == [SNAPSHOT, SNAPSHOT]
 
 
 def test_data_for_scripts(tmp_path: Path) -> None:

@@ -1,9 +1,14 @@
 """`memqos top`: printed once, and its screen at 80 × 24, by urwid's own loop and in tmux."""
 
+import contextlib
+import os
+import pty
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +19,14 @@ from tests.fakes.busy_node import MI, BusyNode, agent_answering, container_path,
 from memqos.converge.node_plan import PlanOptions
 from memqos.converge.node_sources import PlaybackNode, SnapshotNode
 from memqos.converge.refresher import Refresher
+from memqos.errors import Unreachable
 from memqos.host.record_files import read_recordings
+from memqos.monitor.instant import ContainerRow, NodeInstant, RowQuery
+from memqos.record.recordings import Recording
 
 SNAPSHOT = "tests/nodes/k138-none.json"
 SIZE = (80, 24)
+ALTERNATE_SCREEN = b"\033[?1049"
 
 
 def test_once_prints_a_table() -> None:
@@ -25,7 +34,7 @@ def test_once_prints_a_table() -> None:
     assert done.code == 0
     head, facts, empty, titles, first, _ = done.out.splitlines()
     assert head == f"{SNAPSHOT} · 2026-11-18 02:27:18 UTC · MemoryQoS is on"
-    assert facts == "21 containers · 0 throttled · 3.313Gi of 3.835Gi available"
+    assert facts == "21 containers · 3.313Gi of 3.835Gi available"
     assert empty == ""
     assert titles.split()[:3] == ["CONTAINER", "QOS", "USAGE"]
     assert first.split()[:4] == ["default/g-plain-guest", "a", "gua", "17.37Mi"]
@@ -126,6 +135,10 @@ class Screen:
         canvas = self._widget.render(SIZE)
         return [line.decode().rstrip() for line in canvas.text]
 
+    def shows(self, text: str) -> None:
+        """Records are read in a thread."""
+        eventually(f"the screen shows {text}", lambda: any(text in line for line in self.lines))
+
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
@@ -151,7 +164,7 @@ def test_a_row_in_full_shows_the_derivation_of_every_value(screen: Screen) -> No
     screen.press("down", "enter")
     assert screen.lines == whole_screen("top-detail")
     screen.press(*["tab"] * 20)
-    assert any("nothing is recorded of it" in line for line in screen.lines)
+    screen.shows("nothing is recorded of it")
     screen.press("esc", "up")
     assert screen.lines == whole_screen("top")
 
@@ -183,6 +196,57 @@ def test_the_cursor_stays_on_its_row_when_the_order_changes(screen: Screen) -> N
     assert screen.lines[10] == shown == "default/b-nolimit-guest app · Burstable"
 
 
+class TwoContainers:
+    """Of which the other one uses more at every reading; their records come late."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.records = threading.Event()
+
+    def read(self, visible: Collection[str], query: RowQuery) -> NodeInstant:
+        self.count += 1
+        rows = (
+            ContainerRow(path=f"/{name}", pod=f"shop/{name}", container="app", current=current)
+            for name, current in (("a", self.count % 2), ("b", (self.count + 1) % 2))
+        )
+        return NodeInstant(origin="node", at=self.count, rows=tuple(rows))
+
+    def recordings(self, pod: str | None = None) -> list[Recording]:
+        self.records.wait()
+        raise Unreachable(f"no records of {pod}")
+
+
+def test_the_detail_stays_with_its_container() -> None:
+    pytest.importorskip("urwid")
+    source = TwoContainers()
+    source.records.set()
+    screen = Screen(Refresher(source, 1))
+    screen.draw()
+    screen.press("enter")
+    assert screen.lines[10] == "shop/a app · class not known"
+    screen.read()
+    assert "shop/b" in screen.lines[3]
+    assert screen.lines[10] == "shop/a app · class not known"
+
+
+def test_the_screen_does_not_wait_for_an_agent_that_is_slow() -> None:
+    pytest.importorskip("urwid")
+    source = TwoContainers()
+    screen = Screen(Refresher(source, 1))
+    screen.draw()
+    screen.press("enter", *["tab"] * 20)
+    assert screen.lines[22] == "why: the records are being read"
+    source.records.set()
+    screen.shows("why: no records of shop/a")
+
+
+def test_a_heading_has_no_detail(screen: Screen) -> None:
+    screen.press("t")
+    screen.draw()
+    screen.press("enter")
+    assert screen.lines[10] == "no container is selected: ↑ ↓ move to one"
+
+
 def test_q_ends_it(screen: Screen) -> None:
     import urwid
 
@@ -200,7 +264,7 @@ def test_playback_by_keys() -> None:
     assert screen.lines[0] == "records · 2026-03-02 10:12:30 UTC · paused · 28% · recorded"
     assert "1 throttled" in screen.lines[1]
     screen.press("enter", *["tab"] * 20)
-    assert any("what would have prevented it" in line for line in screen.lines)
+    screen.shows("what would have prevented it")
 
 
 @pytest.fixture
@@ -252,6 +316,28 @@ def test_a_person_at_a_terminal(tmux: list[str], tmp_path: Path) -> None:
         "it has ended",
         lambda: subprocess.run([*tmux, "ls"], check=False, capture_output=True).returncode != 0,
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_ends_it_from_elsewhere_leaves_the_terminal_as_before(number: signal.Signals) -> None:
+    pytest.importorskip("urwid")
+    ours, its = pty.openpty()  # it has no size, which counts as 80 × 24
+    command = [sys.executable, "-m", "memqos", "top", "--snapshot", SNAPSHOT]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=its, stdout=its, env=os.environ | {"TERM": "xterm"}
+    ) as process:
+        os.close(its)
+        shown = b""
+        while b"q quit" not in shown:
+            shown += os.read(ours, 4096)
+        assert shown.count(ALTERNATE_SCREEN + b"h") == 1
+        process.send_signal(number)
+        with contextlib.suppress(OSError):  # the terminal has no other end any more
+            while more := os.read(ours, 4096):
+                shown += more
+    os.close(ours)
+    assert shown.count(ALTERNATE_SCREEN + b"l") == 1
+    assert process.returncode == 0
 
 
 def test_the_agents_image_has_no_library_for_screens() -> None:

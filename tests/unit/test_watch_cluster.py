@@ -16,6 +16,9 @@ from tests.fakes.read_endpoint import SERVER_NAME, put_agent, serve_read_endpoin
 from tests.unit.test_web_command import serving
 
 from memqos.agent.kernel_counters import CgroupCounters
+from memqos.cli.cluster_access import LiveCluster
+from memqos.errors import Unreachable
+from memqos.host.agent_endpoint import AgentAccess, AgentEndpoints
 
 pytestmark = with_openssl
 
@@ -82,6 +85,65 @@ def test_status_sums_the_cluster_up(options: tuple[str, ...]) -> None:
     done = memqos("status", "--seconds", "0.1", "-o", "json", *options)
     assert done.data["containers"] == 1
     assert (done.data["mode"], done.data["nodes"], done.data["enforcing"]) == ("cluster", 1, 0)
+
+
+def test_throttling_in_a_cluster_is_not_known_from_one_reading_of_its_agents(
+    options: tuple[str, ...],
+) -> None:
+    done = memqos("status", "--seconds", "0.1", *options)
+    assert "throttled    unknown yet: agents read the counters every ten seconds" in done.out
+    data = memqos("status", "--seconds", "0.1", "-o", "json", *options).data
+    assert (data["throttled"], data["throttlingKnown"]) == ([], False)
+
+
+def test_without_the_records_of_an_agent_there_is_a_status(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise Unreachable("the agent of node-1 is slow")
+
+    monkeypatch.setattr(AgentEndpoints, "get_records", fail)
+    done = memqos("status", "--seconds", "0.1", *options)
+    assert done.code == 0
+    assert "pods         1 pod," in done.out
+    assert "note: the records are not known: the agent of node-1 is slow" in done.out
+
+
+def put_agent_pod(server: FakeApiServer, name: str, node: str) -> None:
+    labels = {"app.kubernetes.io/name": "memqos", "app.kubernetes.io/component": "agent"}
+    server.pods.put(
+        {
+            "metadata": {"name": name, "namespace": "memqos-system", "labels": labels},
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"phase": "Running"},
+        }
+    )
+
+
+def test_the_address_of_one_agent_is_not_that_of_all(
+    server: FakeApiServer, options: tuple[str, ...]
+) -> None:
+    port = server.forwards["memqos-agent-x", "9178"]
+    direct = ("top", "--once", "--agent-address", f"127.0.0.1:{port}", *options)
+    assert memqos(*direct).code == 0
+    put_agent_pod(server, "memqos-agent-y", "node-2")
+    done = memqos(*direct)
+    assert done.code == 1
+    assert "is one agent, and 2 run in namespace memqos-system" in done.err
+
+
+def test_an_agent_in_a_new_pod_is_reached_and_with_a_new_token(
+    server: FakeApiServer, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    agents = AgentEndpoints(LiveCluster("dev").server, AgentAccess(token_file=options[-1]))
+    assert agents.get_state("node-1")
+    server.pods.delete("memqos-system", "memqos-agent-x")
+    put_agent_pod(server, "memqos-agent-y", "node-1")
+    server.forwards["memqos-agent-y", "9178"] = server.forwards.pop(("memqos-agent-x", "9178"))
+    server.callers = {"a-newer-token": server.callers[TOKEN]}
+    (tmp_path / "token").write_text("a-newer-token")
+    assert list(agents.list_agents()) == ["node-1"]
+    assert agents.get_state("node-1")
 
 
 def test_the_page_shows_nodes_and_stories(options: tuple[str, ...], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import BadStatusLine, HTTPConnection, HTTPSConnection
@@ -17,6 +18,14 @@ from tests.eventually import eventually
 from tests.fakes.busy_node import BusyNode
 from tests.fakes.client import with_openssl
 from tests.fakes.kubelet import self_signed
+
+from memqos.cli import audit_run, web_data
+from memqos.cli.web import server_names
+from memqos.cli.web_data import WebData
+from memqos.converge.node_plan import PlanOptions
+from memqos.converge.node_sources import SnapshotNode
+from memqos.converge.refresher import Refresher
+from memqos.errors import InputError
 
 SNAPSHOT = ("--snapshot", "tests/nodes/k138-none.json")
 
@@ -136,8 +145,43 @@ def test_a_container_in_full_has_derivations(server: Server) -> None:
 
 def test_the_audit_is_on_the_page(server: Server) -> None:
     assert server.data("/api/views")["views"] == ["node", "status", "audit"]
+    eventually("the audit is done", lambda: server.data("/api/audit")["html"])
     assert "Memory audit" in server.data("/api/audit")["html"]
     assert server.ask("/api/cluster", token=server.token)[0] == 400
+
+
+@pytest.fixture
+def refresher(monkeypatch: pytest.MonkeyPatch) -> Refresher:
+    monkeypatch.chdir(ROOT)
+    return Refresher(SnapshotNode(SNAPSHOT[1], PlanOptions()), 1)
+
+
+def test_an_audit_that_takes_long_holds_up_no_other_answer(
+    refresher: Refresher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, ended = threading.Event(), []
+
+    def audit(*_: object) -> None:
+        may_end.wait()
+        ended.append(True)
+        raise InputError(f"dump {len(ended)} cannot be read")
+
+    monkeypatch.setattr(audit_run, "run_audit", audit)
+    monkeypatch.setattr(web_data, "_AUDIT_PATIENCE", 0)
+    request = audit_run.AuditRequest(files=("dump",), rules=())
+    answer = WebData(refresher, request, None).routes["/api/audit"]
+    assert answer({}) == answer({}) == {"html": None}
+    may_end.set()
+    for count in (1, 2):  # one that failed is done again when somebody asks
+        with pytest.raises(InputError, match=f"dump {count} cannot be read"):
+            eventually("the audit has failed", lambda: answer({})["html"])
+
+
+def test_every_view_says_that_the_node_could_not_be_read_again(refresher: Refresher) -> None:
+    refresher.fault = "no API server"
+    routes = WebData(refresher, None, None).routes
+    for path in ("/api/node", "/api/status"):
+        assert "no API server" in routes[path]({})["notes"]
 
 
 def test_stories_have_levels_and_the_reason_of_each(tmp_path: Path) -> None:
@@ -160,6 +204,30 @@ def test_a_tree_is_read_only_while_somebody_looks(tmp_path: Path) -> None:
         assert status["mode"] == "no agent"
 
 
+def test_a_name_of_the_page_counts_whatever_its_case(tmp_path: Path) -> None:
+    with serving(tmp_path, "--host", "Node.Example", *SNAPSHOT) as found:
+        port = found.place.rpartition(":")[2]
+        assert found.ask("/", host=f"node.example:{port}")[0] == 200
+        assert found.ask("/", host=f"NODE.example:{port}")[0] == 200
+
+
+def test_browsers_leave_the_default_port_out() -> None:
+    assert server_names("127.0.0.1:80", (), "80") == {
+        "127.0.0.1",
+        "127.0.0.1:80",
+        "localhost",
+        "localhost:80",
+    }
+    assert server_names("[::1]:80", (), "443") == {"[::1]:80", "localhost:80"}
+
+
+def test_an_address_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    done = memqos("web", "--address-file", str(tmp_path / "none" / "address"), *SNAPSHOT)
+    assert done.code == 1
+    assert "it cannot be written: no such file or directory" in done.err
+    assert "--out" not in done.err
+
+
 def test_beyond_loopback_it_takes_tls() -> None:
     done = memqos("web", "--listen", "0.0.0.0:0", "--address-file", "/dev/null", *SNAPSHOT)
     assert done.code == 1
@@ -173,6 +241,7 @@ def test_beyond_loopback_it_serves_over_tls(tmp_path: Path) -> None:
     keys = ("--tls-cert", str(files.cert), "--tls-key", str(files.key))
     with serving(tmp_path, *place, *keys, *SNAPSHOT) as found:
         port = int(found.place.rpartition(":")[2])
+        assert found.place == f"https://127.0.0.1:{port}", "a browser cannot open 0.0.0.0"
         trusted = ssl.create_default_context(cafile=files.cert)
         connection = HTTPSConnection("127.0.0.1", port, timeout=20, context=trusted)
         connection.request("GET", "/api/node", headers={"Authorization": f"Bearer {found.token}"})

@@ -225,7 +225,7 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def check_output_file(file: str | None) -> None:
-    """Refuse a file of --out that cannot be replaced, before there is anything to write to it."""
+    """Refuse a file that cannot be replaced, before there is anything to write to it."""
     if file is None:
         return
     # /dev/stdout is such a link. It leads to a plain file where output is redirected to one, and
@@ -233,7 +233,7 @@ def check_output_file(file: str | None) -> None:
     is_stream = os.path.islink(file) and os.readlink(file).startswith("/proc/")
     is_plain = os.path.basename(file) and (os.path.isfile(file) or not os.path.exists(file))
     if is_stream or not is_plain:
-        raise InputError("this is not a plain file", file=file, hint="give another name with --out")
+        raise InputError("this is not a plain file", file=file, hint="give another name")
     # The file is replaced, so what counts is its folder.
     folder = os.path.dirname(file) or "."
     if not os.path.isdir(folder):
@@ -243,13 +243,11 @@ def check_output_file(file: str | None) -> None:
 
 
 def _unwritable(file: str, why: str) -> InputError:
-    return InputError(
-        f"it cannot be written: {why.lower()}", file=file, hint="give another place with --out"
-    )
+    return InputError(f"it cannot be written: {why.lower()}", file=file, hint="give another place")
 
 
 def write_output_file(file: str, data: bytes) -> int:
-    """Write JSON to a file of --out: all of it or nothing, readable to its owner alone. Its size.
+    """Write all of a file or nothing, readable to its owner alone; returns its size.
 
     Control characters are made visible, as on standard output.
     """

@@ -13,6 +13,7 @@ from memqos.cli.output import camel_case, emit, output_option, print_lines
 from memqos.cli.streams import raw_stream
 from memqos.converge.node_sources import NodeSource
 from memqos.draw.text.status import status_data, status_text
+from memqos.errors import MemqosError
 from memqos.monitor.instant import RowQuery
 from memqos.monitor.status import StatusReport, node_status
 
@@ -49,6 +50,8 @@ def command(
             time.sleep(seconds)
         status = _read_status(source)
         if output != "table":
+            if watch and output == "yaml":
+                print("---")
             emit(camel_case(status_data(status)), output)
         else:
             if watch and sys.stdout.isatty():
@@ -65,4 +68,6 @@ def _read_status(source: NodeSource) -> StatusReport:
         recordings = source.recordings()
     except PermissionError as error:
         return node_status(instant, notes=[f"{error.filename}: run as root to read the records"])
+    except MemqosError as error:
+        return node_status(instant, notes=[f"the records are not known: {error}"])
     return node_status(instant, recordings)

@@ -1,11 +1,11 @@
 """The screen of `memqos top`: a table, a detail pane, help; drawn with urwid, used by keys."""
 
-import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Literal
 
 import urwid
 
+from memqos.cli.pod_records import PodRecords
 from memqos.converge.node_sources import PlaybackNode
 from memqos.converge.refresher import Refresher
 from memqos.draw.text.lines import Screen
@@ -24,7 +24,7 @@ from memqos.monitor.instant import (
     SortKey,
     select_rows,
 )
-from memqos.record.recordings import Recording, latest_recordings
+from memqos.record.recordings import latest_recordings
 from memqos.record.story import story_of
 from memqos.units import pluralize
 
@@ -53,8 +53,6 @@ _SEEKS: Final = {
     "shift left": -60_000,
     "shift right": 60_000,
 }
-_RECORDS_AGE: Final = 10.0
-"""Seconds for which records that were read are good."""
 _SORTS: Final[tuple[SortKey, ...]] = tuple(SORT_KEYS)
 
 Look = str | None
@@ -84,8 +82,7 @@ class TopScreen(urwid.Widget):
         self._height = 1
         self._typed: str | None = None
         """The filter while it is typed."""
-        self._recordings: tuple[float, str, Sequence[Recording]] | None = None
-        """When they were read, of which pod, and they."""
+        self._records = PodRecords(refresher.source)
 
     def refresh(self) -> None:
         """Draw again: something was read."""
@@ -162,9 +159,9 @@ class TopScreen(urwid.Widget):
         self, instant: NodeInstant, width: int, height: int
     ) -> Iterator[tuple[str, Look]]:
         row = self._row()
-        lines = [] if row is None else detail_lines(row, instant, width)
+        lines = ["no container is selected: ↑ ↓ move to one"]
         if row is not None:
-            lines += ["", *self._story_lines(row, width)]
+            lines = [*detail_lines(row, instant, width), "", *self._story_lines(row, width)]
         self._scroll = max(0, min(self._scroll, len(lines) - height + 1))
         yield "─" * width, None
         shown = lines[self._scroll : self._scroll + height - 1]
@@ -174,11 +171,13 @@ class TopScreen(urwid.Widget):
     def _story_lines(self, row: ContainerRow, width: int) -> list[str]:
         """Why it was throttled or killed, out of the records."""
         try:
-            recordings = self._read_recordings(row.pod)
+            recordings = self._records.latest(row.pod)
         except PermissionError as error:
             return [f"{error.filename}: run as root to read the records"]
-        except MemqosError as error:
+        except (MemqosError, OSError) as error:
             return [f"why: {error}"]
+        if recordings is None:
+            return ["why: the records are being read"]
         node = next((each for each in recordings if each.who.is_node), None)
         named = [
             each
@@ -190,12 +189,6 @@ class TopScreen(urwid.Widget):
             return ["why: nothing is recorded of it"]
         story = story_of(latest_recordings(named)[0], node)
         return list(render(story_text(story), Screen(width=width)))
-
-    def _read_recordings(self, pod: str) -> Sequence[Recording]:
-        now, known = time.monotonic(), self._recordings
-        if known is None or known[1] != pod or now - known[0] > _RECORDS_AGE:
-            known = self._recordings = now, pod, self._refresher.source.recordings(pod)
-        return known[2]
 
     def _foot(self) -> str:
         if self._typed is not None:
@@ -261,6 +254,10 @@ class TopScreen(urwid.Widget):
 
     def _move(self, by: int) -> None:
         self._cursor = max(0, min(self._cursor + by, len(self._items) - 1))
+        self._select_row()
+
+    def _select_row(self) -> None:
+        """The cursor follows the row that it is on."""
         row = self._row()
         self._path = None if row is None else row.path
         self._scroll = 0
@@ -289,6 +286,8 @@ class TopScreen(urwid.Widget):
 
     def _show(self, view: Literal["table", "detail", "help"]) -> None:
         self._view, self._scroll = view, 0
+        if view == "detail":
+            self._select_row()
 
     def _toggle_tree(self) -> None:
         self._is_tree = not self._is_tree

@@ -1,6 +1,7 @@
 """The terminal of `memqos top`: colours, and the loop that draws and takes keys."""
 
 import os
+import signal
 from typing import Final, TextIO
 
 import urwid
@@ -19,9 +20,16 @@ PALETTE: Final = [
 ]
 
 
+class _Terminal(urwid.display.raw.Screen):
+    def get_cols_rows(self) -> tuple[int, int]:
+        """Its size; one that does not know it, such as a serial line, has 0 × 0."""
+        columns, rows = super().get_cols_rows()
+        return columns or 80, rows or 24
+
+
 def run_screen(screen: TopScreen, refresher: Refresher, output: TextIO, *, colour: bool) -> None:
     """Show the screen until the user quits."""
-    terminal = urwid.display.raw.Screen(output=output)
+    terminal = _Terminal(output=output)
     terminal.set_terminal_properties(16 if colour else 1)
     loop = urwid.MainLoop(
         screen, PALETTE if colour else _plain_palette(), terminal, handle_mouse=False
@@ -33,10 +41,17 @@ def run_screen(screen: TopScreen, refresher: Refresher, output: TextIO, *, colou
     pipe = loop.watch_pipe(draw)
     refresher.on_read(lambda: os.write(pipe, b"."))
     refresher.start()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _quit)
     try:
         loop.run()
     finally:
         refresher.stop()
+
+
+def _quit(*_: object) -> None:
+    """A request to end is as good as q: the terminal is as before."""
+    raise urwid.ExitMainLoop
 
 
 def _plain_palette() -> list[tuple[str, str, str, str]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import secrets
 import signal
 import sys
@@ -14,7 +15,7 @@ from memqos.cli.browser import open_browser
 from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.node_source import WatchOptions, open_source, watch_options
 from memqos.cli.options import collect_options
-from memqos.cli.output import complain, write_output_file
+from memqos.cli.output import check_output_file, complain, write_output_file
 from memqos.cli.streams import raw_stream
 from memqos.cli.web_data import WebData, page_files
 from memqos.converge.refresher import Refresher
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from memqos.cli.audit_run import AuditRequest
 
 _INTERVAL: Final = 1.0
+_DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+_PORT: Final = re.compile(r":\d+$")
 _LIMITS: Final = ClientLimits(connections=32, handshakes=32)
 
 
@@ -90,11 +93,12 @@ def command(
     certificate = _certificate(address, tls_cert, tls_key)
     if address_file is None and not opens and not sys.stdout.isatty():
         raise click.UsageError("the page's address is not shown: give --address-file or --open")
+    check_output_file(address_file)
     source = open_source(options)
     refresher = Refresher(source, _INTERVAL)
     refresher.start()
     data = WebData(refresher, _audit_request(dumps), options.context)
-    asyncio.run(_serve(data, address, certificate, frozenset(hosts), address_file, opens=opens))
+    asyncio.run(_serve(data, address, certificate, hosts, address_file, opens=opens))
     refresher.stop()
     return 0
 
@@ -128,7 +132,7 @@ async def _serve(
     data: WebData,
     address: ListenAddress,
     certificate: Certificate | None,
-    names: frozenset[str],
+    hosts: tuple[str, ...],
     address_file: str | None,
     *,
     opens: bool,
@@ -140,20 +144,36 @@ async def _serve(
     listener = await listen_on(
         {}, address.host, address.port, bounds=_LIMITS, tls=tls, answer=page.answer
     )
-    place = listener.address
-    port = place.rpartition(":")[2]
-    known |= {place, f"localhost:{port}", *names, *(f"{name}:{port}" for name in names)}
     scheme = "http" if certificate is None else "https"
+    known |= server_names(listener.address, hosts, _DEFAULT_PORTS[scheme])
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    place = _reachable_place(listener.address, hosts)
     _announce(f"{scheme}://{place}/#token={token}", address_file, opens=opens)
     try:
         await stopping.wait()
     finally:
         await listener.close()
         page.close()
+
+
+def server_names(place: str, hosts: tuple[str, ...], default_port: str) -> set[str]:
+    """The values of Host with which browsers ask: the port is left out where it is the default."""
+    host, _, port = place.rpartition(":")
+    own, given = {host, "localhost"}, {name.lower() for name in hosts}
+    found = {f"{name}:{port}" for name in own | given} | given
+    return found | own if port == default_port else found
+
+
+def _reachable_place(place: str, hosts: tuple[str, ...]) -> str:
+    """Host and port for a browser: an unspecified address is none to connect to."""
+    host, _, port = place.rpartition(":")
+    if not ip_address(host.strip("[]")).is_unspecified:
+        return place
+    name = hosts[0] if hosts else "localhost"
+    return name if _PORT.search(name) else f"{name}:{port}"
 
 
 def _refreshed(certificate: Certificate) -> Any:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, wait
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -14,7 +15,7 @@ from memqos.converge.refresher import Refresher
 from memqos.draw.html.style import PAGE_STYLE
 from memqos.draw.text.row_detail import instant_data, row_data
 from memqos.draw.text.status import status_data, status_facts
-from memqos.errors import InputError
+from memqos.errors import InputError, MemqosError
 from memqos.monitor.instant import SORT_KEYS, NodeInstant, RowQuery, SortKey, select_rows
 from memqos.monitor.status import node_status
 from memqos.record.chapters import Story
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 _MOST_ROWS: Final = 500
 _MOST_NAMES: Final = 100
+_PATIENCE: Final = 2.0
+"""Seconds to wait for a new reading after a time in which nobody looked."""
+_AUDIT_PATIENCE: Final = 1.0
+"""Seconds to wait for the audit: until it is done, the page asks again."""
+_BY_EVENTS: Final = RowQuery(sort="high")
 _PAGE: Final = (
     "index.html",
     "app.js",
@@ -60,7 +66,7 @@ class WebData:
         self._audit = audit
         self._context = context
         self._audit_lock = threading.Lock()
-        self._audit_page: str | None = None
+        self._audit_page: Future[str] | None = None
 
     @property
     def routes(self) -> DataRoutes:
@@ -96,16 +102,16 @@ class WebData:
         first, count = _number(query, "first", 0), _number(query, "count", 60)
         # Twice: once to know which rows are shown, of which all is read from now on.
         shown = select_rows(self._refresher.instant, selection)[first : first + count]
-        instant = self._refresher.latest(frozenset(row.path for row in shown), selection)
+        visible = frozenset(row.path for row in shown)
+        instant = self._with_fault(self._refresher.latest(visible, selection, _PATIENCE))
         rows = select_rows(instant, selection)
         data = instant_data(instant, rows[first : first + min(count, _MOST_ROWS)], why=False)
-        fault = self._refresher.fault
+        throttled = instant.throttled
         return data | {
             "first": first,
             "matched": len(rows),
             "total": len(instant.rows),
-            "throttled": len(instant.throttled),
-            "notes": data["notes"] + ([] if fault is None else [fault]),
+            "throttled": None if throttled is None else len(throttled),
         }
 
     def _container(self, query: UrlQuery) -> Any:
@@ -132,8 +138,8 @@ class WebData:
         instant = self._instant()
         try:
             status = node_status(instant, self._recordings())
-        except InputError as error:
-            status = node_status(instant, notes=[str(error)])
+        except MemqosError as error:
+            status = node_status(instant, notes=[f"the records are not known: {error}"])
         return status_data(status) | {"facts": list(status_facts(status))}
 
     def _cluster(self, _: UrlQuery) -> Any:
@@ -143,6 +149,7 @@ class WebData:
         return {
             "origin": instant.origin,
             "at": instant.at,
+            "notes": instant.notes,
             "nodes": [
                 msgspec.to_builtins(node)
                 | {"unmanaged": len(node.unmanaged), "changes": len(node.changes)}
@@ -159,19 +166,26 @@ class WebData:
             raise InputError("there is no audit: give --audit DUMP, or --audit cluster")
         with self._audit_lock:
             if self._audit_page is None:
-                from memqos import __version__
-                from memqos.cli.audit_run import run_audit
-                from memqos.cli.settings import SettingsArguments
-                from memqos.draw.html.audit import audit_main
-
-                live = LiveCluster(self._context)
-                report, _pods = run_audit(self._audit, SettingsArguments(), live)
-                now = datetime.now(UTC)
-                self._audit_page = str(audit_main(report, at=now, version=__version__))
-        return {"html": self._audit_page}
+                # Not one of the server's threads: of a large cluster it takes minutes.
+                self._audit_page = Future()
+                arguments = self._audit, self._context, self._audit_page
+                threading.Thread(target=_make_audit, args=arguments, daemon=True).start()
+            page = self._audit_page
+        if not wait([page], _AUDIT_PATIENCE).done:
+            return {"html": None}
+        if page.exception() is not None:
+            self._audit_page = None
+        return {"html": page.result()}
 
     def _instant(self) -> NodeInstant:
-        return self._refresher.latest((), RowQuery())
+        return self._with_fault(self._refresher.latest((), _BY_EVENTS, _PATIENCE))
+
+    def _with_fault(self, instant: NodeInstant) -> NodeInstant:
+        """The instant, with a note where it could not be read again."""
+        fault = self._refresher.fault
+        if fault is None:
+            return instant
+        return msgspec.structs.replace(instant, notes=(*instant.notes, fault))
 
     def _recordings(self, pod: str | None = None) -> list[Recording]:
         try:
@@ -182,6 +196,19 @@ class WebData:
             ) from None
 
 
+def _make_audit(request: "AuditRequest", context: str | None, page: Future[str]) -> None:
+    from memqos import __version__
+    from memqos.cli.audit_run import run_audit
+    from memqos.cli.settings import SettingsArguments
+    from memqos.draw.html.audit import audit_main
+
+    try:
+        report, _pods = run_audit(request, SettingsArguments(), LiveCluster(context))
+        page.set_result(str(audit_main(report, at=datetime.now(UTC), version=__version__)))
+    except Exception as error:
+        page.set_exception(error)
+
+
 def _cluster_lists(instant: NodeInstant) -> Iterator[tuple[str, list[Mapping[str, str]]]]:
     """Who is throttled, killed, not managed, and what others changed; each by its name."""
     yield (
@@ -190,7 +217,7 @@ def _cluster_lists(instant: NodeInstant) -> Iterator[tuple[str, list[Mapping[str
             _entry(
                 row.node, row.pod, f"{row.container}: {row.high_events:.1f} high events a second"
             )
-            for row in instant.throttled
+            for row in instant.throttled or ()
         ],
     )
     yield (

@@ -1,6 +1,5 @@
 """All nodes of a cluster, by the read endpoints of their agents."""
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
@@ -16,8 +15,8 @@ from memqos.record.transfer import SentRecords
 
 _AT_ONCE: Final = 8
 """Agents that are read at a time."""
-_EVERY: Final = 10.0
-"""Seconds between two questions: an agent reads the kernel's counters no more often."""
+_EVERY: Final = 10_000
+"""Milliseconds between two questions: an agent reads the kernel's counters no more often."""
 
 
 class ReadEndpoints(Protocol):
@@ -42,29 +41,34 @@ class ClusterNodes:
         self._origin = origin
         self._clock = clock
         self._instant: NodeInstant | None = None
-        self._asked_at = 0.0
+        self._read_at = 0
+        self._recordings: tuple[int, list[Recording]] | None = None
+        """When those of the last hour were read, and they."""
 
     def read(self, visible: Collection[str], query: RowQuery) -> NodeInstant:
         """All nodes now, or as they were a few seconds ago."""
-        now = time.monotonic()
-        if self._instant is None or now - self._asked_at >= _EVERY:
-            self._asked_at = now
+        now = self._clock()
+        if self._instant is None or now - self._read_at >= _EVERY:
             nodes = sorted(self._agents.list_agents())
             with ThreadPoolExecutor(_AT_ONCE) as workers:
                 reports = dict(zip(nodes, workers.map(self._report, nodes), strict=True))
             self._instant = cluster_instant(reports, self._clock(), self._origin, self._instant)
+            self._read_at = now
         return self._instant
 
     def recordings(self, pod: str | None = None) -> Sequence[Recording]:
         """What the agents have recorded in the last hour; of one pod, all that is kept."""
         if pod is not None:
             return self._recordings_of(pod)
-        since = self._clock() - HOUR
-        known = () if self._instant is None else self._instant.nodes
-        nodes = [node.name for node in known if node.mode != "unknown"]
-        with ThreadPoolExecutor(_AT_ONCE) as workers:
-            found = workers.map(lambda node: self._agents.get_records(node, since), nodes)
-            return [recording for sent in found for recording in sent.recordings]
+        now = self._clock()
+        if self._recordings is None or now - self._recordings[0] >= _EVERY:
+            since = now - HOUR
+            known = () if self._instant is None else self._instant.nodes
+            nodes = [node.name for node in known if node.mode != "unknown"]
+            with ThreadPoolExecutor(_AT_ONCE) as workers:
+                sent = list(workers.map(lambda node: self._agents.get_records(node, since), nodes))
+            self._recordings = now, [recording for each in sent for recording in each.recordings]
+        return self._recordings[1]
 
     def _recordings_of(self, pod: str) -> Sequence[Recording]:
         rows = () if self._instant is None else self._instant.rows

@@ -24,6 +24,7 @@ class Refresher:
         self._query = RowQuery()
         self._asked_at = time.monotonic()
         self._wake = threading.Event()
+        self._done = threading.Event()
         self._stopping = False
         self.fault: str | None = None
         """Why the last reading failed."""
@@ -38,12 +39,20 @@ class Refresher:
         """Begin to read on."""
         self._thread.start()
 
-    def latest(self, visible: Collection[str], query: RowQuery) -> NodeInstant:
-        """The last instant; these rows are read in full from now on."""
+    def latest(
+        self, visible: Collection[str], query: RowQuery, patience: float = 0.0
+    ) -> NodeInstant:
+        """The last instant; these rows are read in full from now on.
+
+        After a time without requests the last instant is old: then wait for a new one, for at most
+        `patience` seconds.
+        """
         is_idle = time.monotonic() - self._asked_at > _ATTENTION
         self._visible, self._query, self._asked_at = visible, query, time.monotonic()
         if is_idle:
+            self._done.clear()
             self._wake.set()
+            self._done.wait(patience)
         return self.instant
 
     def read_now(self) -> None:
@@ -73,4 +82,5 @@ class Refresher:
         except Exception as error:
             # A thread that dies of an unforeseen error would leave an instant that looks current.
             self.fault = f"{type(error).__name__}: {error}"
+        self._done.set()
         self._notify()

@@ -61,12 +61,21 @@ class AgentEndpoints:
     def __init__(self, server: ApiClient, access: AgentAccess | None = None) -> None:
         self._server = server
         self._access = access or AgentAccess()
+        self._agents: dict[str, Pod] | None = None
+        """Those that were listed last: an agent that was replaced runs in another pod."""
 
     def list_agents(self) -> dict[str, Pod]:
         """Node → its agent's pod, of those that run."""
         selection = Selection(self._access.namespace, fields="status.phase=Running", labels=_LABELS)
         found = list_objects(self._server, POD_RESOURCE, selection).items
-        return {pod.spec.node_name: pod for pod in found if pod.spec.node_name}
+        self._agents = {pod.spec.node_name: pod for pod in found if pod.spec.node_name}
+        if self._access.address is not None and len(self._agents) > 1:
+            raise InputError(
+                f"{self._access.address} is one agent, and {len(self._agents)} run in namespace "
+                f"{self._access.namespace}",
+                hint="leave --agent-address out to read all of them",
+            )
+        return self._agents
 
     def get_pod_records(self, node: str, namespace: str, pod: str) -> SentRecords:
         """What the agent of a node has recorded of a pod."""
@@ -92,6 +101,7 @@ class AgentEndpoints:
             fields = f"Authorization: Bearer {token}\r\nConnection: close\r\n\r\n"
             answer = exchange(stream, context, self._server_name, (head + fields).encode())
         except ssl.SSLCertVerificationError as error:
+            self.__dict__.pop("_tls_context", None)  # the CA may have been replaced
             raise Unreachable(
                 f"{where}: its certificate is not trusted ({error.verify_message}), so no token "
                 "was sent",
@@ -110,14 +120,10 @@ class AgentEndpoints:
         """The name in the certificate of every agent."""
         return f"memqos-agent.{self._access.namespace}.svc"
 
-    @cached_property
-    def _agents(self) -> dict[str, Pod]:
-        return self.list_agents()
-
     def _connect(self, node: str) -> ByteStream:
         if self._access.address is not None:
             return DirectStream(self._access.address, _SECONDS)
-        agent = self._agents.get(node)
+        agent = (self.list_agents() if self._agents is None else self._agents).get(node)
         if agent is None:
             raise Unreachable(
                 f"no agent of memqos runs on node {node} in namespace {self._access.namespace}",
@@ -131,7 +137,7 @@ class AgentEndpoints:
             _SECONDS,
         )
 
-    @cached_property
+    @property
     def _token(self) -> str:
         file = self._access.token_file
         if file is None:

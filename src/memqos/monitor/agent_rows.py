@@ -1,6 +1,7 @@
 """Rows out of what agents report: one node's, or those of all nodes of a cluster."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -8,6 +9,10 @@ from memqos.manifests.agent_state import AgentReport, AgentState, CgroupState
 from memqos.monitor.instant import ContainerRow
 from memqos.monitor.rows import RowNames
 from memqos.plan.setting import FileSettings, Rule, Setting
+
+_SAME: Final = 5.0
+"""Seconds within which two readings are one, reported again: an agent reads every ten seconds, and
+how long its answers take varies."""
 
 
 def names_of_report(report: AgentState) -> dict[str, RowNames]:
@@ -64,7 +69,7 @@ def _with_rates(row: ContainerRow, before: ContainerRow | None) -> ContainerRow:
     if before is None:
         return row
     seconds = (row.read_at - before.read_at) / 1000
-    if seconds < 1:  # the same reading, reported again
+    if seconds < _SAME:
         return before
     some, full = (
         max(0, now - then) / seconds / 10_000

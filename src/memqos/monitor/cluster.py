@@ -32,7 +32,9 @@ def cluster_instant(
         rows += of_node
         planned |= plan_of_report(report)
         nodes.append(_summary(name, report, of_node, at))
-    nodes.sort(key=lambda node: (-node.pressure, -node.throttled, not node.problems, node.name))
+    nodes.sort(
+        key=lambda node: (-node.pressure, -(node.throttled or 0), not node.problems, node.name)
+    )
     unknown = sum(isinstance(each, MemqosError) for each in reports.values())
     notes = (f"{pluralize(unknown, 'node')} not read",) if unknown else ()
     return NodeInstant(
@@ -45,6 +47,7 @@ def _summary(
 ) -> NodeSummary:
     alone = NodeInstant(origin=name, at=at, rows=rows, agent=report)
     managed = {pod.pod for pod in report.managed_pods}
+    throttled = alone.throttled
     return NodeSummary(
         name=name,
         mode=report.mode,
@@ -53,7 +56,7 @@ def _summary(
         containers=len(rows),
         pods=len(report.pods),
         managed=len(managed),
-        throttled=len(alone.throttled),
+        throttled=None if throttled is None else len(throttled),
         kills=sum(row.kills for row in rows),
         unmanaged=tuple(sorted(pod.pod for pod in report.pods if pod.pod not in managed)),
         changes=tuple(_changes(report)),

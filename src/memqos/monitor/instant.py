@@ -100,7 +100,8 @@ class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
     containers: int = 0
     pods: int = 0
     managed: int = 0
-    throttled: int = 0
+    throttled: int | None = None
+    """None where it is not known: that takes two readings."""
     kills: int = 0
     unmanaged: tuple[str, ...] = ()
     """namespace/name of the pods that are not managed."""
@@ -141,8 +142,15 @@ class NodeInstant(msgspec.Struct, frozen=True, kw_only=True):
     playback: PlaybackPosition | None = None
 
     @property
-    def throttled(self) -> tuple[ContainerRow, ...]:
-        """Those above memory.high, who exceed it most often first."""
+    def throttled(self) -> tuple[ContainerRow, ...] | None:
+        """Those above memory.high, who exceed it most often first.
+
+        None where no rate is known: that takes two readings.
+        """
+        if not (self.rows or self.nodes) and self.unmeasured:
+            return None
+        if self.rows and all(row.high_events is None for row in self.rows):
+            return None
         found = [row for row in self.rows if row.is_throttled]
         return tuple(sorted(found, key=lambda row: -(row.high_events or 0)))
 
@@ -198,7 +206,7 @@ def _matches(row: ContainerRow, word: str) -> bool:
     if word == "killed":
         return row.kills > 0
     if word.startswith("class:"):
-        return row.qos.lower() == word.removeprefix("class:")
+        return row.qos.lower().startswith(word.removeprefix("class:"))
     return word in row.name.lower() or word in row.node.lower()
 
 

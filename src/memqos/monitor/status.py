@@ -87,9 +87,8 @@ def node_status(
         managed=0 if agent is None else len(agent.managed_pods),
         pods=_count_pods(instant),
         pod_source=None if agent is None else agent.pod_source or None,
-        throttled=instant.throttled,
-        throttling_known=not (instant.rows or instant.unmeasured)
-        or any(row.high_events is not None for row in instant.rows),
+        throttled=instant.throttled or (),
+        throttling_known=instant.throttled is not None,
         actions=tuple(recent_actions(recordings, instant.at)),
         problems=tuple(_problems(instant)),
         notes=(*instant.notes, *notes),

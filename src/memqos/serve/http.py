@@ -232,7 +232,7 @@ async def listen(
     except OSError as error:
         raise Unreachable(
             f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
-            hint="is another agent running? Choose another address with listen",
+            hint="does another process listen there? Choose another address with listen",
         ) from None
     for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
         bound.setsockopt(socket.SOL_SOCKET, buffer, SOCKET_BUFFER)

@@ -67,7 +67,9 @@ class WebPage:
     async def _reply(self, request: HttpRequest) -> HttpReply:
         # Another site's name may resolve to this address: its page would be of the same origin.
         if request.host.lower() not in self._hosts:
-            return HttpReply(421, PLAIN, b"this server does not go by that name\n")
+            return HttpReply(
+                421, PLAIN, b"this server does not go by that name: give it with --host\n"
+            )
         path = "/index.html" if request.path == "/" else request.path
         if path in self._files:
             return HttpReply(200, _TYPES[path.rpartition(".")[2]], self._files[path])

@@ -72,7 +72,7 @@ p{margin:4px 0}
 code{font:13px/1.4 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
 .dim,.note,.sources{color:var(--dim);font-size:13.5px}
 .sources,.note,.killed{overflow-wrap:anywhere}
-.killed{color:var(--error);font-weight:600}
+p.killed{color:var(--error);font-weight:600}
 .line{display:block;white-space:pre-wrap}
 .terms{font-weight:600}
 .card{background:var(--card);border:1px solid var(--edge);border-radius:10px;padding:16px;

@@ -110,7 +110,10 @@ def node_lines(instant: NodeInstant) -> list[str]:
     first = " · ".join(filter(None, (instant.origin, _when(instant), state)))
     nodes = {row.node for row in instant.rows if row.node}
     facts = [pluralize(len(nodes), "node")] if nodes else []
-    facts += [pluralize(len(instant.rows), "container"), f"{len(instant.throttled)} throttled"]
+    facts.append(pluralize(len(instant.rows), "container"))
+    throttled = instant.throttled
+    if throttled is not None:
+        facts.append(f"{len(throttled)} throttled")
     killed = sum(row.kills for row in instant.rows)
     if killed:
         facts.append(pluralize(killed, "kill"))

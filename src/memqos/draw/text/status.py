@@ -73,8 +73,7 @@ def _converged_words(status: StatusReport) -> str:
 
 def _throttled_lines(status: StatusReport) -> Iterator[Line]:
     if not status.throttled:
-        unknown = "unknown: one reading cannot show it; memqos doctor shows earlier high events"
-        yield _row("throttled", "none" if status.throttling_known else unknown)
+        yield _row("throttled", "none" if status.throttling_known else _unknown_words(status))
         return
     for index, row in enumerate(status.throttled[:_SHOWN]):
         high = "max" if row.high is None else format_bytes(row.high)
@@ -85,6 +84,14 @@ def _throttled_lines(status: StatusReport) -> Iterator[Line]:
         )
     if len(status.throttled) > _SHOWN:
         yield _row("", f"and {len(status.throttled) - _SHOWN} more")
+
+
+def _unknown_words(status: StatusReport) -> str:
+    if status.mode == "cluster":
+        return (
+            "unknown yet: agents read the counters every ten seconds; --seconds 15 waits for them"
+        )
+    return "unknown: one reading cannot show it; memqos doctor shows earlier high events"
 
 
 def _action_lines(status: StatusReport) -> Iterator[Line]:

@@ -1,6 +1,6 @@
 // The page: which view is shown, by the part of the address after its #.
 
-import { get } from "/client.js";
+import { get, takeToken } from "/client.js";
 import { auditView, clusterView, statusView } from "/cluster.js";
 import { el, visible } from "/elements.js";
 import { nodeView } from "/node.js";
@@ -10,11 +10,28 @@ const root = document.getElementById("view");
 const connection = document.getElementById("connection");
 let leave = () => {};
 let shown = 0;
+let links = null;
+
+// Which views there are; asked again after an answer to something else, where it was not known.
+function showLinks() {
+  links ??= get("/api/views").then(
+    ({ views }) => {
+      for (const link of document.querySelectorAll("nav a[data-view]")) {
+        link.hidden = !views.includes(link.dataset.view);
+      }
+    },
+    (error) => {
+      links = null;
+      onState(error.message);
+    },
+  );
+}
 
 function onState(problem) {
   const words = problem ? `Not connected: ${visible(problem)}` : "Connected";
   if (connection.textContent !== words) connection.textContent = words;
   connection.classList.toggle("problem", Boolean(problem));
+  if (!problem) showLinks();
 }
 
 const VIEWS = {
@@ -24,6 +41,15 @@ const VIEWS = {
   audit: auditView,
   story: storyView,
 };
+
+// An address that was typed may be cut in the middle of a character.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
 
 async function show() {
   const [, name = "node", subject = ""] = location.hash.split("/");
@@ -39,7 +65,7 @@ async function show() {
   // A view that was left before its data came draws into an element that is no longer shown.
   const page = el("div", { class: "view" });
   root.replaceChildren(page);
-  const end = await view(page, onState, decodeURIComponent(subject));
+  const end = await view(page, onState, decoded(subject));
   if (number === shown) leave = end;
   else end();
 }
@@ -49,14 +75,9 @@ addEventListener("hashchange", () => {
     root.focus();
     return;
   }
+  if (takeToken()) links = null;
   show();
 });
+takeToken();
 show();
-try {
-  const { views } = await get("/api/views");
-  for (const link of document.querySelectorAll("nav a[data-view]")) {
-    link.hidden = !views.includes(link.dataset.view);
-  }
-} catch (error) {
-  onState(error.message);
-}
+showLinks();

@@ -3,10 +3,14 @@
 
 const KEY = "memqos-token";
 
-const given = /^#token=([\w-]+)$/.exec(location.hash);
-if (given) {
+// Takes the token out of the address, where there is one: on opening the page, or when the address
+// of a server that was started again is entered here.
+export function takeToken() {
+  const given = /^#token=([\w-]+)$/.exec(location.hash);
+  if (!given) return false;
   sessionStorage.setItem(KEY, given[1]);
   history.replaceState(null, "", location.pathname);
+  return true;
 }
 
 export async function get(path, query = {}) {

@@ -3,10 +3,11 @@
 import { get, poll } from "/client.js";
 import { el, rate, time, visible } from "/elements.js";
 
+const UNKNOWN = "Not known: that takes two readings.";
 const COLUMNS = [
   ["node", (node) => visible(node.name)],
   ["pressure %", (node) => rate(node.pressure)],
-  ["throttled", (node) => node.throttled],
+  ["throttled", (node) => node.throttled ?? "–"],
   ["killed", (node) => node.kills],
   ["pods", (node) => node.pods],
   ["not managed", (node) => node.unmanaged],
@@ -18,10 +19,12 @@ const COLUMNS = [
 export function clusterView(root, onState) {
   const body = el("tbody");
   const facts = el("p", { class: "facts" }, "Loading …");
+  const notes = el("ul", { class: "notes" });
   const named = el("div", { class: "cards named" });
   root.replaceChildren(
     el("h1", {}, "Cluster"),
     facts,
+    notes,
     el(
       "div",
       { class: "wide", tabindex: "0", role: "region", "aria-label": "Nodes" },
@@ -39,9 +42,14 @@ export function clusterView(root, onState) {
       const data = await get("/api/cluster");
       const count = data.nodes.length === 1 ? "1 node" : `${data.nodes.length} nodes`;
       facts.textContent = `${visible(data.origin)} · ${time(data.at)} · ${count}`;
+      notes.replaceChildren(...data.notes.map((note) => el("li", {}, visible(note))));
       named.replaceChildren(
         ...data.lists.map(({ title, names, more }) =>
-          items(title, [...names.map(entry), ...(more ? [`and ${more} more`] : [])], "None."),
+          items(
+            title,
+            [...names.map(entry), ...(more ? [`and ${more} more`] : [])],
+            title === "Throttled" && data.nodes.some((node) => node.throttled === null) ? UNKNOWN : "None.",
+          ),
         ),
       );
       body.replaceChildren(
@@ -88,8 +96,10 @@ export function statusView(root, onState) {
         items("Problems", data.problems.map(visible), "None."),
         items(
           "Throttled",
-          data.throttled.map((row) => visible(`${row.pod} ${row.container}: ${rate(row.high_events)} high events a second`)),
-          "None.",
+          data.throttled.map((row) =>
+            visible(`${row.pod} ${row.container}: ${rate(row.high_events)} high events a second`),
+          ),
+          data.throttling_known ? "None." : UNKNOWN,
         ),
         items(
           "Last hour",
@@ -109,8 +119,10 @@ export function statusView(root, onState) {
 export async function auditView(root, onState) {
   root.replaceChildren(el("h1", {}, "Audit"), el("p", {}, "Auditing …"));
   try {
-    const data = await get("/api/audit");
-    const parsed = new DOMParser().parseFromString(data.html, "text/html");
+    let html = null;
+    while (html === null && root.isConnected) ({ html } = await get("/api/audit"));
+    if (html === null) return () => {};
+    const parsed = new DOMParser().parseFromString(html, "text/html");
     root.replaceChildren(...parsed.querySelector("main").children);
     onState(null);
   } catch (error) {

@@ -70,8 +70,8 @@ function makeRow(total) {
       }
       const title = `${row.node ? `${row.node} ` : ""}${row.pod} ${row.container}`;
       name.textContent = visible(title);
-      name.title = `${visible(title)} · ${row.qos}`;
-      qos.textContent = row.qos || "–";
+      name.title = visible(`${title} · ${row.qos}`);
+      qos.textContent = visible(row.qos || "–");
       node.classList.toggle("throttled", row.high_events > 0);
       node.classList.toggle("killed", row.kills > 0);
       bar.update(row, total());
@@ -84,7 +84,7 @@ function makeRow(total) {
       refaults.textContent = rate(row.refaults);
       guard.textContent = row.guard_step ? `+${row.guard_step}` : "–";
       ranks.textContent = `${row.oom_rank ?? "–"}, ${row.eviction_rank ?? "–"}`;
-      numa.textContent = row.numa ?? "–";
+      numa.textContent = visible(row.numa ?? "–");
     },
   };
 }
@@ -105,7 +105,9 @@ function summary(data) {
     parts.push(`${bytes(data.memory.available)} of ${bytes(data.memory.total)} available`);
     if (data.memory.full !== null) parts.push(`PSI full ${rate(data.memory.full)} %`);
   }
-  parts.push(`${data.total} containers`, `${data.throttled} throttled`);
+  const count = data.matched < data.total ? `${data.matched} of ` : "";
+  parts.push(`${count}${data.total} ${data.total === 1 ? "container" : "containers"}`);
+  if (data.throttled !== null) parts.push(`${data.throttled} throttled`);
   if (data.agent) {
     const done = data.agent.converged ? "converged" : "not converged";
     parts.push(`agent: ${data.agent.mode}, ${done}`);
@@ -147,7 +149,7 @@ function detail(data, onClose) {
     "section",
     { class: "card detail", "aria-labelledby": "detail-title" },
     el("h2", { id: "detail-title", tabindex: "-1" }, visible(`${row.pod} ${row.container}`)),
-    el("p", {}, `${row.qos || "class not known"} · ${barWords(row)}`),
+    el("p", {}, visible(`${row.qos || "class not known"} · ${barWords(row)}`)),
     el(
       "p",
       { class: "dim" },

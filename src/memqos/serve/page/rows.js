@@ -69,9 +69,9 @@ export class RowList {
   }
 
   draw() {
+    this.sheet.style.height = this.node.style.maxHeight = `${this.total * this.height}px`;
     const { first, height } = this;
     const shown = Math.max(0, Math.min(this.count, this.total - first));
-    this.sheet.style.height = `${this.total * height}px`;
     while (this.pool.length < shown) {
       const row = this.makeRow();
       row.node.setAttribute("role", "row");
