@@ -199,6 +199,14 @@ def systemctl(*arguments: str) -> str:
     return done.stdout
 
 
+def reload_writes_files() -> bool:
+    """Whether systemd writes its own values again as it reloads.
+
+    252 and 262 were seen to do so; 257 leaves the files alone until a property of the unit is set.
+    """
+    return int(systemctl("--version").split()[1]) != 257
+
+
 def dropins() -> dict[str, str]:
     """All that systemd was told until the next boot."""
     return {
