@@ -5,6 +5,7 @@
 
 import gc
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -25,6 +26,10 @@ settings.load_profile("ci")
 os.environ.pop("COLUMNS", None)
 # GNU readline, which pdb imports, sets it where os.environ does not see it and child processes do.
 os.unsetenv("COLUMNS")
+
+# A shell has the jobs that it runs in the background ignore interrupts, and those what they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

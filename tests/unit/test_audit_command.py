@@ -277,14 +277,9 @@ def started(*arguments: str, **streams: Any) -> "subprocess.Popen[bytes]":
     """The command in a process of its own, and in a group of its own."""
     command = [sys.executable, "-m", "memqos.cli.main", "audit", *arguments]
     path = {"PYTHONPATH": str(ROOT / "src")}
-    # A shell has what it runs aside ignore interrupts, these tests and what they start with them.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | path, start_new_session=True, **streams
-        )
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | path, start_new_session=True, **streams
+    )
 
 
 @pytest.mark.parametrize("jobs", ["1", "3"])
