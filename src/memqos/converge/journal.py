@@ -14,18 +14,17 @@ from typing import Final
 
 import msgspec
 
+from memqos.converge.journal_file import JournalFile
 from memqos.converge.records import (
     JOURNAL_FORMAT,
     NEW_CGROUP,
     Damage,
     FileKey,
     Hierarchy,
-    JournalRecord,
     OutcomeRecord,
     OwnerRecord,
     PriorValueRecord,
     decode_journal,
-    encode_journal,
 )
 from memqos.converge.undo import (
     OwnerStates,
@@ -120,14 +119,20 @@ class Journal:
         """What the owners of those cgroups kept before, likewise."""
         self.failure: OSError | None = None
         """Why what came of the intents is not recorded."""
-        self.appended = 0
-        """Records since the journal was last opened or written as a whole."""
         self._lock = threading.RLock()
-        self._handle: int | None = None
-        self._is_open = self.contents.is_open
         self._is_released = False
-        self._checksum = self.contents.checksum
-        self._is_damaged = self.contents.damage is not None and not self.contents.damage.torn
+        damage = self.contents.damage
+        self._file = JournalFile(
+            self.path,
+            checksum=self.contents.checksum,
+            is_whole=self.contents.is_open,
+            is_damaged=damage is not None and not damage.torn,
+        )
+
+    @property
+    def appended(self) -> int:
+        """Records since the journal was last opened or written as a whole."""
+        return self._file.appended
 
     def record_writes(self, intended: Iterable[OwnerRecord | PriorValueRecord]) -> None:
         """Have the prior values on the disk when this returns, or raise and leave no trace."""
@@ -136,13 +141,14 @@ class Journal:
                 raise JournalError(f"{self.path}: another memqos may write it by now")
             new = list(intended)
             try:
-                if self._is_open and os.path.lexists(self.path):
-                    self._append(new, self._open(), os.fsync)
+                if self._file.is_whole and os.path.lexists(self.path):
+                    self._file.open()
+                    self._file.append(new, is_synced=True)
                 else:
                     # Also where something has removed it: all that it said is known here.
                     self.close()
                     self._replace([*self._records_for(self.undo_entries.values()), *new])
-                    self._open()
+                    self._file.open()
             except OSError as error:
                 raise _journal_error("written", self.path, error) from None
             self.undo_entries = undo_entries(new, dict(self.undo_entries))
@@ -219,9 +225,9 @@ class Journal:
         """Nothing is to be restored here, nor by the owner where that held for new cgroups."""
         if not keys:
             return
-        if self._is_open:
+        if self._file.is_whole:
             try:
-                self._open()
+                self._file.open()
             except OSError as error:
                 self.failure = error
         # One for each value that may be there: an outcome is about the last one.
@@ -259,10 +265,7 @@ class Journal:
                 if remaining:
                     self._replace(self._records_for(remaining))
                 else:
-                    self._keep_damaged()
-                    durable.remove(self.path)
-                    self._is_open = False
-                    self.appended = 0
+                    self._file.remove()
             except OSError as error:
                 self.failure = error
             else:
@@ -275,15 +278,10 @@ class Journal:
     def close(self) -> None:
         """End the batch, with what has been recorded on the disk."""
         with self._lock:
-            if self._handle is None:
-                return
-            handle, self._handle = self._handle, None
             try:
-                os.fsync(handle)
+                self._file.close()
             except OSError as error:
                 self.failure = error
-            finally:
-                os.close(handle)
 
     def release(self) -> None:
         """Let others write; the thread of the NRI plugin may be about to."""
@@ -305,59 +303,15 @@ class Journal:
                 yield OwnerRecord(path, cgroup, owner_state)
         yield from write_records(listed)
 
-    def _open(self) -> int:
-        if self._handle is None:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._handle = os.open(self.path, flags)
-        return self._handle
-
     def _append_outcomes(self, outcomes: Sequence[OutcomeRecord]) -> None:
-        if self.failure is None and self._handle is not None and self._is_open:
+        if self.failure is None and self._file.can_append:
             try:
-                self._append(outcomes, self._handle)
+                self._file.append(outcomes)
             except OSError as error:
                 self.failure = error
 
-    def _append(
-        self,
-        records: Sequence[JournalRecord],
-        handle: int,
-        sync: Callable[[int], None] = lambda _handle: None,
-    ) -> None:
-        lines, checksum = encode_journal(records, self._checksum)
-        before = os.fstat(handle).st_size
-        try:
-            durable.append(handle, lines)
-            sync(handle)
-        except OSError:
-            # A record after a torn one would not be read: what cannot be cut off is replaced later.
-            self._is_open = False
-            os.ftruncate(handle, before)
-            self._is_open = True
-            raise
-        self._checksum = checksum
-        self.appended += len(records)
-
-    def _replace(self, records: Iterable[JournalRecord]) -> None:
-        data, checksum = encode_journal([self.hierarchy, *records])
-        self._keep_damaged()
-        before = _inode(self.path)
-        try:
-            durable.replace(self.path, data)
-        except OSError:
-            # Where only its folder could not be synced, the new one is there, with a checksum that
-            # nothing known here goes on from: the next write replaces it once more.
-            self._is_open = self._is_open and _inode(self.path) == before
-            raise
-        self._checksum = checksum
-        self._is_open = True
-        self.appended = 0
-
-    def _keep_damaged(self) -> None:
-        """What cannot be read is kept for a person to look at."""
-        if self._is_damaged:
-            durable.link_aside(self.path, "damaged")
-            self._is_damaged = False
+    def _replace(self, records: Iterable[OwnerRecord | PriorValueRecord]) -> None:
+        self._file.replace([self.hierarchy, *records])
 
 
 @contextmanager
@@ -378,13 +332,6 @@ def open_journal(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
         yield journal
     finally:
         journal.release()
-
-
-def _inode(path: str) -> int | None:
-    try:
-        return os.lstat(path).st_ino
-    except FileNotFoundError:
-        return None
 
 
 def _check_is_ours(path: str, about: Hierarchy, hierarchy: Hierarchy) -> None:
