@@ -25,7 +25,7 @@ def image_of() -> Callable[[Suite], MachineImage]:
             pytest.skip(obstacle)
         if ready := images.built_image(suite):
             return ready
-        if obstacle := tools.obstacle_to_building(images.image_cache(), suite):
+        if obstacle := images.obstacle_to_building(suite):
             pytest.skip(obstacle)
         return images.machine_image(suite)
 

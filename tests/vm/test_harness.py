@@ -1,6 +1,7 @@
 """The promises of the harness itself."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 import threading
@@ -176,9 +177,20 @@ def test_who_may_not_install_them_is_told_who_may(
     assert capsys.readouterr().err == f"missing: e2fsprogs\n  next: {COMMAND}\n"
 
 
+@pytest.mark.parametrize(
+    "module", ["tests.vm.harness.tools", "tests.browser.chromium", "tests.terminal.tmux"]
+)
+def test_a_machine_with_no_package_installed_can_install_the_tools(module: str) -> None:
+    """As the Makefile runs them on a new machine: with the system's own Python."""
+    environment = {**os.environ, "PYTHONPATH": f"{images.PROJECT / 'src'}:{images.PROJECT}"}
+    command = [sys.executable, "-S", "-c", f"import {module}"]
+    assert subprocess.run(command, env=environment, check=False).returncode == 0
+
+
 def test_who_may_not_build_the_image_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    obstacle = tools.obstacle_to_building(Path("/home/me/.cache/memqos-vm"), "forky")
+    monkeypatch.setenv("MEMQOS_VM_CACHE", "/home/me/.cache/memqos-vm")
+    obstacle = images.obstacle_to_building("forky")
     assert obstacle is not None
     assert obstacle.endswith(
         "as root run, once: MEMQOS_VM_CACHE=/home/me/.cache/memqos-vm "

@@ -13,10 +13,16 @@ from memqos.lab.events import LabEvent, decode_event
 from memqos.lab.guest import selection_words
 from memqos.lab.runner import Selected
 from memqos.lab.vm.building import failure_of
-from memqos.lab.vm.image import MachineImage, built_image, image_cache, machine_image
+from memqos.lab.vm.image import (
+    MachineImage,
+    built_image,
+    image_cache,
+    machine_image,
+    obstacle_to_building,
+)
 from memqos.lab.vm.machine import VM, Job
 from memqos.lab.vm.payload import make_payload
-from memqos.lab.vm.tools import obstacle_to_booting, obstacle_to_building
+from memqos.lab.vm.tools import obstacle_to_booting
 from memqos.lab.vm.topology import Accel, Suite, Topology
 from memqos.lab.waiting import PATIENCE
 from memqos.units import format_bytes
@@ -54,7 +60,7 @@ def check_host(selection: Sequence[Selected], suite: Suite, folder: Path) -> Non
     """Refuse what cannot be run here, before anything is started."""
     obstacle = obstacle_to_booting()
     if obstacle is None and built_image(suite) is None:
-        obstacle = obstacle_to_building(image_cache(), suite)
+        obstacle = obstacle_to_building(suite)
         if obstacle is None:
             _check_disk(image_cache(), _BUILD_DISK)
     if obstacle is not None:

@@ -14,7 +14,7 @@ from tests.overlays import FILE, rendered
 
 from memqos.lab.vm import tools
 from memqos.lab.vm.building import locked, run_tool
-from memqos.lab.vm.image import PROJECT, image_cache
+from memqos.lab.vm.image import PROJECT, image_cache, obstacle_to_building
 
 KUSTOMIZE = PROJECT / "deploy" / "kustomize"
 INGREDIENTS = (
@@ -35,7 +35,7 @@ def obstacle() -> str | None:
         return None
     if importlib.util.find_spec("setuptools") is None:
         return "memqos's image needs setuptools: run the tests with make test"
-    return tools.obstacle_to_building(image_cache(), "bookworm")
+    return obstacle_to_building("bookworm")
 
 
 def deployment(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from memqos.lab.vm import initrd, tools
 from memqos.lab.vm.building import building_folder, locked, make_disk, remove_tree, run_tool
-from memqos.lab.vm.topology import Suite
+from memqos.lab.vm.topology import DEBIAN, Suite
 
 HERE: Final = Path(__file__).parent
 BOOT: Final = HERE / "boot"
@@ -78,6 +78,25 @@ def image_cache() -> Path:
     if chosen := os.environ.get("MEMQOS_VM_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memqos-vm"
+
+
+def obstacle_to_building(suite: Suite) -> str | None:
+    """Why no image can be built into the cache and what to do about it, if so."""
+    if os.geteuid() != 0:
+        debian = next(word for word, each in DEBIAN.items() if each == suite)
+        return (
+            "the image of the virtual machines is not built yet, and only root can unpack a "
+            "system with its owners and devices – as root run, once: "
+            f"MEMQOS_VM_CACHE={image_cache()} memqos lab run throttling --debian {debian}"
+        )
+    if not tools.apt_sources():
+        return (
+            "the image of the virtual machines is made of Debian's packages, and apt has no source "
+            f"of Debian 12 – add one of {tools.HOST_SUITE}"
+        )
+    if tools.pip_command() is None:
+        return "the image of the virtual machines needs pip – apt-get install python3-pip"
+    return None
 
 
 def built_image(suite: Suite = "bookworm") -> MachineImage | None:

@@ -1,4 +1,7 @@
-"""Finds the programs that machines need, and says how to get those that are missing."""
+"""Finds the programs that machines need, and says how to get those that are missing.
+
+Imported with nothing installed: `make vm-tools` runs before there are packages.
+"""
 
 import os
 import platform
@@ -8,8 +11,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-
-from memqos.lab.vm.topology import DEBIAN, Suite
 
 HOST_SUITE: Final = "bookworm"
 TOOL_PACKAGES: Final = {
@@ -67,22 +68,3 @@ def how_to_install(packages: list[str]) -> str:
     if not find_program("apt-get"):
         return "there is no apt-get: install them, or what has these programs here, as root"
     return f"as root run: apt-get install --no-install-recommends {' '.join(packages)}"
-
-
-def obstacle_to_building(cache: Path, suite: Suite) -> str | None:
-    """Why no image can be built into the cache and what to do about it, if so."""
-    if os.geteuid() != 0:
-        debian = next(word for word, each in DEBIAN.items() if each == suite)
-        return (
-            "the image of the virtual machines is not built yet, and only root can unpack a "
-            "system with its owners and devices – as root run, once: "
-            f"MEMQOS_VM_CACHE={cache} memqos lab run throttling --debian {debian}"
-        )
-    if not apt_sources():
-        return (
-            "the image of the virtual machines is made of Debian's packages, and apt has no source "
-            f"of Debian 12 – add one of {HOST_SUITE}"
-        )
-    if pip_command() is None:
-        return "the image of the virtual machines needs pip – apt-get install python3-pip"
-    return None
