@@ -84,6 +84,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "Condition": {
         "type": (1, "string"),
         "status": (2, "string"),
+        "lastTransitionTime": (4, "Time"),
         "reason": (5, "string"),
         "message": (6, "string"),
     },

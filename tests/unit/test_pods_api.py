@@ -79,7 +79,14 @@ WHOLE: dict[str, Any] = {
         "message": "m",
         "startTime": "2026-08-20T10:00:01Z",
         "qosClass": "Burstable",
-        "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}],
+        "conditions": [
+            {
+                "type": "PodResizePending",
+                "status": "True",
+                "reason": "Deferred",
+                "lastTransitionTime": "2026-08-20T10:00:03Z",
+            }
+        ],
         "containerStatuses": [
             {
                 "name": "c",

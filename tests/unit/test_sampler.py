@@ -163,6 +163,7 @@ def test_an_agent_that_is_started_again_goes_on_where_the_last_one_was(
     node.bed.kernel.set(node.path, "memory.current", str(in_use))
     node.bed.kernel.set(node.path, "memory.stat", f"anon {in_use}\nfile 0\nshmem 0")
     node.bed.crash()
+    node.bed.start()
     node.guard = node.sampler.guard = NodeGuard()
     node.bed.core = build_reconciler(node.bed.reader, node.bed.writer, node.bed.now, node.guard)
     node.bed.settle()

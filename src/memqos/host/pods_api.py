@@ -314,6 +314,7 @@ _CONTAINER_STATUS: Final[_Fields] = {
 _CONDITION: Final[_Fields] = {
     1: _PodField("type", _text),
     2: _PodField("status", _text),
+    4: _PodField("lastTransitionTime", _time),
     5: _PodField("reason", _text),
 }
 _CLAIM_STATUS: Final[_Fields] = {
