@@ -77,6 +77,7 @@ class Terminal:
     def run(self, command: str) -> list[str]:
         """Type a command; what the screen shows of it when the prompt is there again."""
         self.press("C-l")
+        eventually("the screen is cleared", lambda: self.screen() == [READY.strip()])
         self.type(command)
         self.press("Enter")
         eventually(
