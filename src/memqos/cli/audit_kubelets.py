@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -74,6 +73,8 @@ def ask_kubelets(
     first = live.kubelet_configuration(chosen[0])
     if isinstance(first, UnknownConfiguration) and first.is_forbidden:
         return FleetKubelets(notes=(str(first),))
+    from concurrent.futures import ThreadPoolExecutor  # and logging: only for a live cluster
+
     with ThreadPoolExecutor(_WORKERS) as workers:
         found = dict(zip(chosen, workers.map(live.kubelet_configuration, chosen), strict=True))
     silent = [node for node, answer in found.items() if isinstance(answer, UnknownConfiguration)]

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
@@ -19,9 +19,11 @@ from memqos.errors import InputError
 from memqos.host.record_files import RECORDS_FOLDER
 from memqos.kube.shape import shape_of
 from memqos.release import Release
-from memqos.size.consequences import workload_of
-from memqos.size.history import HistorySource, HistoryTable, SampleBatch, SeriesName
-from memqos.size.workloads import WorkloadManifest
+
+# audit has these options, too: what reads a history is imported when there is one.
+if TYPE_CHECKING:
+    from memqos.size.history import HistorySource, HistoryTable, SampleBatch, SeriesName
+    from memqos.size.workloads import WorkloadManifest
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _STATUS_INTERVAL: Final = 0.2
@@ -98,7 +100,7 @@ def history_options(command: _F) -> _F:
     return command
 
 
-def history_sources(options: HistoryOptions, namespace: str | None) -> list[HistorySource]:
+def history_sources(options: HistoryOptions, namespace: str | None) -> list["HistorySource"]:
     """The sources that the options name."""
     from memqos.host.histories import history_at
 
@@ -115,7 +117,7 @@ def history_sources(options: HistoryOptions, namespace: str | None) -> list[Hist
     ]
 
 
-def _prometheus(url: str, options: HistoryOptions, namespace: str | None) -> HistorySource:
+def _prometheus(url: str, options: HistoryOptions, namespace: str | None) -> "HistorySource":
     from memqos.host.prometheus import PrometheusAccess, PrometheusHistory
 
     end = time.time() if options.until is None else options.until
@@ -136,8 +138,8 @@ def _prometheus(url: str, options: HistoryOptions, namespace: str | None) -> His
 
 
 def read_batches(
-    sources: Sequence[HistorySource], matches: Callable[[SeriesName], bool]
-) -> Iterator[SampleBatch]:
+    sources: Sequence["HistorySource"], matches: Callable[["SeriesName"], bool]
+) -> "Iterator[SampleBatch]":
     """The samples of the series that match; at a terminal, with a line of progress."""
     is_watched, shown, samples = sys.stderr.isatty(), 0.0, 0
     try:
@@ -155,11 +157,13 @@ def read_batches(
 
 
 def read_table(
-    sources: Sequence[HistorySource],
+    sources: Sequence["HistorySource"],
     until: float | None,
-    matches: Callable[[SeriesName], bool],
-) -> HistoryTable:
+    matches: Callable[["SeriesName"], bool],
+) -> "HistoryTable":
     """The histories of the series that match; InputError where there is none."""
+    from memqos.size.history import HistoryTable
+
     table = HistoryTable(until)
     table.read(read_batches(sources, matches))
     if not table.containers:
@@ -172,13 +176,15 @@ def read_table(
 class HistorySelection(msgspec.Struct, frozen=True):
     """What the arguments of a command name: manifests, and pods or workloads by name."""
 
-    manifests: tuple[WorkloadManifest, ...]
+    manifests: tuple["WorkloadManifest", ...]
     names: tuple[str, ...]
     namespace: str | None
     faults: int = 0
 
-    def matches(self, series: SeriesName) -> bool:
+    def matches(self, series: "SeriesName") -> bool:
         """Whether a series is selected."""
+        from memqos.size.consequences import workload_of
+
         if self.namespace is not None and series.namespace != self.namespace:
             return False
         if self.manifests and any(each.covers(series) for each in self.manifests):
@@ -193,6 +199,8 @@ def select_series(
     arguments: Sequence[str], context: str | None, namespace: str | None
 ) -> HistorySelection:
     """Files are manifests; other arguments are objects of a cluster with --context, else names."""
+    from memqos.size.workloads import WorkloadManifest
+
     files = [each for each in arguments if each == "-" or os.path.exists(each)]
     others = [each for each in arguments if each not in files]
     live = LiveCluster(context, namespace)
