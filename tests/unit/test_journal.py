@@ -541,6 +541,14 @@ class TestADamagedJournal:
         node.rollback()
         assert node.kernel.contents() == before
 
+    def test_that_is_moved_away_under_its_writer_makes_way_for_another(self, node: Node) -> None:
+        node.apply(node.steps({(CONTAINERS[1], "memory.min"): str(MI)}))
+        node.journal.write_bytes(node.journal.read_bytes() + b"nonsense\n")
+        with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+            node.journal.rename(node.journal.with_name("to-look-at"))
+            journal.record_writes([level_intent("0", "4096")])
+        assert len(node.read_journal().undo_entries) == 2
+
     def test_with_a_torn_end_goes_on_after_the_last_whole_record(self, node: Node) -> None:
         before = node.kernel.contents()
         node.apply(node.steps(a_plan(1)))
