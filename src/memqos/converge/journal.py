@@ -353,4 +353,5 @@ def _journal_error(done: str, path: str, error: OSError) -> JournalError:
         hint=_HINTS.get(
             error.errno or 0, "no cgroup was changed; give another folder with --journal"
         ),
+        errno=error.errno,
     )
