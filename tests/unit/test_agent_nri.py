@@ -1,5 +1,6 @@
 """The agent as a plugin of the container runtime: what new and resized containers are given."""
 
+import errno
 import io
 import os
 import threading
@@ -432,6 +433,22 @@ def test_an_agent_whose_runtime_has_nri_off_names_the_folder_that_is_missing(fol
     eventually("it says what is missing", lambda: plugin.view().problem)
     assert plugin.view().problem == f"{bed.runtime.socket.parent}: No such file or directory"
     plugin.stop()
+
+
+def test_an_agent_without_a_descriptor_for_the_socket_names_the_socket(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("memqos.agent.nri.NriConnection", fail)
+    bed = PluginNode(folder)
+    plugin = bed.new_plugin()
+    plugin.start()
+    eventually("it says what is missing", lambda: plugin.view().problem)
+    assert plugin.view().problem == f"{bed.runtime.socket}: Too many open files"
+    plugin.stop()
+    bed.close()
 
 
 def test_a_second_agent_waits_until_the_first_is_gone(bed: PluginNode) -> None:
