@@ -102,6 +102,10 @@ class WriteRefused(MemqosError):
 class JournalError(MemqosError):
     """A journal of prior values that cannot be read or written, or is of another cgroup tree."""
 
+    def __init__(self, what: str, *, hint: str | None = None, errno: int | None = None) -> None:
+        super().__init__(what, hint=hint)
+        self.errno = errno
+
 
 class Unreachable(MemqosError):
     """Something outside memqos that does not answer."""

@@ -6,6 +6,7 @@ import http.client
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -520,6 +521,17 @@ class TestATurnThatFails:
         worker.run_turn([])
         assert worker.view.readiness_problem() is None
         assert bed.mi(LEVELS[0], LOW) == 64
+
+    def test_for_a_journal_that_a_restart_helps_has_the_agent_restarted(
+        self, bed: SteppedNode
+    ) -> None:
+        worker = self.worker(bed)
+        shutil.rmtree(bed.configuration.journal)
+        bed.run_pod(a_pod("u2"))
+        bed.now += 600
+        worker.run_turn([])
+        assert "No such file or directory" in (worker.view.readiness_problem() or "")
+        assert worker.view.health_problem(bed.now) is not None
 
     def test_for_a_tree_that_cannot_be_read_has_the_agent_restarted(
         self, bed: SteppedNode, monkeypatch: pytest.MonkeyPatch

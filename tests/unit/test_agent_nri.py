@@ -1,5 +1,6 @@
 """The agent as a plugin of the container runtime: what new and resized containers are given."""
 
+import errno
 import io
 import os
 import threading
@@ -234,6 +235,18 @@ def test_a_container_that_starts_after_a_rollback_is_restored_by_the_next(bed: P
     assert not bed.node.writer.undo_entries
 
 
+def test_the_journal_knows_which_containers_are_being_made(bed: PluginNode) -> None:
+    pod = bed.announce(a_pod("u1"))
+    [path] = container_paths(pod)
+    assert bed.plugin is not None
+    runtime = NriRuntime(bed.plugin, PATIENCE)
+    bed.node.writer.set_nri(runtime, lambda: True, bed.plugin.is_starting)
+    bed.create(pod)
+    assert bed.node.writer.open_journal().is_starting(path)
+    bed.start(pod)
+    assert not bed.node.writer.open_journal().is_starting(path)
+
+
 def test_a_container_that_ends_before_it_is_seen_leaves_nothing_to_restore(
     bed: PluginNode,
 ) -> None:
@@ -422,6 +435,22 @@ def test_an_agent_whose_runtime_has_nri_off_names_the_folder_that_is_missing(fol
     plugin.stop()
 
 
+def test_an_agent_without_a_descriptor_for_the_socket_names_the_socket(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("memqos.agent.nri.NriConnection", fail)
+    bed = PluginNode(folder)
+    plugin = bed.new_plugin()
+    plugin.start()
+    eventually("it says what is missing", lambda: plugin.view().problem)
+    assert plugin.view().problem == f"{bed.runtime.socket}: Too many open files"
+    plugin.stop()
+    bed.close()
+
+
 def test_a_second_agent_waits_until_the_first_is_gone(bed: PluginNode) -> None:
     second = bed.new_plugin()
     second.start()
@@ -436,14 +465,49 @@ def test_a_second_agent_waits_until_the_first_is_gone(bed: PluginNode) -> None:
     second.stop()
 
 
-def test_a_resize_is_given_the_values_of_the_new_limit_in_the_same_call(bed: PluginNode) -> None:
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_resize_is_given_the_values_of_the_new_limit_in_the_same_call(
+    bed: PluginNode, *, is_seen: bool
+) -> None:
+    pod = bed.announce(a_pod("u1"))
+    bed.create(pod)
+    path = bed.start(pod)
+    if is_seen:
+        bed.settle()
+    bed.runtime.update("u1a", limit=192 * MI)
+    assert bed.node.mi(path, HIGH) == 128
+    # Both values are memqos's: whichever is there, rollback restores what was before.
+    bed.node.roll_back()
+    assert bed.node.mi(path, HIGH) == "max"
+
+
+def test_a_resize_while_the_journal_is_compacted_is_not_forgotten(
+    bed: PluginNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pod = bed.announce(a_pod("u1"))
     bed.create(pod)
     path = bed.start(pod)
     bed.settle()
-    bed.runtime.update("u1a", limit=192 * MI)
+    journal = bed.node.writer.open_journal()
+    lock = journal._lock
+
+    class TakenFirst:
+        """The thread of the plugin is the first to take the lock."""
+
+        def __enter__(self) -> None:
+            monkeypatch.setattr(journal, "_lock", lock)
+            bed.runtime.update("u1a", limit=192 * MI)
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    monkeypatch.setattr(node_writer, "COMPACT_AFTER", -1)
+    monkeypatch.setattr(journal, "_lock", TakenFirst())
+    bed.node.writer.compact_journal()
     assert bed.node.mi(path, HIGH) == 128
-    # Both values are memqos's: whichever is there, rollback restores what was before.
+    bed.node.crash()
+    bed.node.start()
     bed.node.roll_back()
     assert bed.node.mi(path, HIGH) == "max"
 

@@ -3,7 +3,7 @@
 import errno
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tests.fakes.cgroups import PAGE
 from tests.fakes.node import BUSY, CONTAINERS, MI, Node, a_plan, memory_folder
 from tests.fakes.stage import alone
 
+from memqos.converge.apply import apply
 from memqos.converge.cgroup_writer import read_write_options
 from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.journal import hierarchy_of, open_journal
@@ -24,8 +25,9 @@ from memqos.converge.saved_plan import (
 )
 from memqos.converge.steps import WriteOptions, WriteResult, WriteStep
 from memqos.converge.values import kernel_form
-from memqos.errors import InputError, MemqosError
+from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.lock import Lock, Locked
+from memqos.plan.changes import Change
 
 HIGH = "memory.high"
 POD = "/kubepods/burstable/pod0"
@@ -186,6 +188,33 @@ class TestARefusal:
         found = ends(node, steps)
         assert found["refused"] == [f"{BUSY}/memory.min"]
         assert found["written"] == [f"{CONTAINERS[1]}/memory.min"]
+
+
+def test_a_write_that_fails_and_cannot_be_read_back_may_still_be_taken_back(node: Node) -> None:
+    before = node.kernel.contents()
+
+    class Driver(DirectDriver):
+        """Its owner is slow, and then no descriptor is free."""
+
+        is_written = False
+
+        def write(self, changes: Sequence[Change]) -> bool:
+            self.is_written = super().write(changes)
+            raise Unreachable("no answer in time")
+
+        def read(self, path: str, file: str) -> str | None:
+            if self.is_written:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().read(path, file)
+
+    with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+        steps = node.steps({(CONTAINERS[1], HIGH): str(100 * MI)})
+        [result] = apply(
+            steps, node.kernel, Driver(node.kernel), journal, WriteOptions(PAGE, 0)
+        ).results
+    assert (result.outcome, result.detail) == ("differs", "no answer in time")
+    node.rollback()
+    assert node.kernel.contents() == before
 
 
 def test_a_writer_goes_by_the_page_size_and_the_swap_of_the_machine(tmp_path: Path) -> None:

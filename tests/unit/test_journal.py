@@ -3,13 +3,15 @@
 import errno
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.fakes.cgroups import PAGE
 from tests.fakes.node import CONTAINERS, MI, Node, a_plan, memory_folder
 
+from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.journal import Journal, hierarchy_of, open_journal
 from memqos.converge.records import (
     NEW_CGROUP,
@@ -25,9 +27,12 @@ from memqos.converge.records import (
     decode_journal,
     encode_journal,
 )
+from memqos.converge.rollback import rollback
+from memqos.converge.steps import WriteOptions
 from memqos.converge.undo import UndoEntry, undo_entries, write_records
 from memqos.errors import JournalError, MemqosError
 from memqos.host import durable
+from memqos.plan.changes import Change
 
 HEADER = Hierarchy("boot", "/sys/fs/cgroup", 1, 2)
 PLACE = ("/kubepods/pod1", "memory.low", 7)
@@ -377,7 +382,7 @@ class TestAFullDisk:
             journal.record_writes([first, second])
             with monkeypatch.context() as patch:
                 patch.setattr(durable, "sync_folder_of", fail)
-                journal.keep_only([journal.undo_entries[places[0]]])
+                journal.forget([journal.undo_entries[places[1]]])
             journal.record_outcome(OutcomeRecord(*places[0], written=True))
             journal.record_writes([third])
             assert node.read_journal().damage is None
@@ -493,14 +498,72 @@ def test_the_cgroup_that_crun_makes_within_a_scope_is_waited_for_until_its_conta
         [intent("0", "4096", (path, "memory.low", NEW_CGROUP)) for path in (scope, inner)]
     )
     inodes = {scope: 7}
-    journal.bind_new(inodes.get, {scope, inner}.__contains__)
+    starting = {scope, inner}
+    journal.is_starting = starting.__contains__
+    journal.bind_new(inodes.get)
     expected = {(scope, "memory.low", 7), (inner, "memory.low", NEW_CGROUP)}
     assert journal.undo_entries.keys() == expected
     if runtime == "crun":
         inodes[inner] = 8
+    starting.clear()
     journal.bind_new(inodes.get)
     expected = {(path, "memory.low", inode) for path, inode in inodes.items()}
     assert journal.undo_entries.keys() == expected
+
+
+def test_a_rollback_waits_for_the_cgroup_that_crun_makes_too(node: Node, journal: Journal) -> None:
+    scope = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-a.scope"
+    inner = f"{scope}/container"
+    starting = {scope, inner}
+    journal.is_starting = starting.__contains__
+    journal.record_writes(
+        [
+            IntentRecord(path, "memory.low", NEW_CGROUP, "0", "4096", "container", "ns/pod")
+            for path in (scope, inner)
+        ]
+    )
+    for path in (scope, inner):
+        node.kernel.make(path, {"memory.low": "4096"})
+        rollback(node.kernel, DirectDriver(node.kernel), journal, WriteOptions(PAGE, 0))
+        assert node.kernel.read(path, "memory.low") == "0"
+    starting.clear()
+    assert not journal.undo_entries
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_what_is_written_to_a_new_cgroup_before_it_is_known_by_its_inode_is_memqos_own(
+    journal: Journal, is_written: bool
+) -> None:
+    journal.record_writes([intent("0", "4096", (*PLACE[:2], NEW_CGROUP))])
+    journal.record_writes([intent("4096", "8192")])
+    if is_written:
+        journal.record_outcome(outcome(written=True))
+    journal.bind_new({PLACE[0]: PLACE[2]}.get)
+    [entry] = journal.undo_entries.values()
+    assert entry == UndoEntry(*PLACE, "0", ("4096", "8192"), "pod", "ns/pod")
+
+
+def test_what_a_runtime_is_about_to_write_while_its_container_is_restored_is_not_forgotten(
+    node: Node,
+) -> None:
+    place = (CONTAINERS[1], "memory.low")
+    ours = str(8 * MI)
+    node.apply(node.steps({place: ours}))
+    with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as opened:
+        [key] = opened.undo_entries
+
+        class Driver(DirectDriver):
+            """Meanwhile another thread records a resize."""
+
+            def write(self, changes: Sequence[Change]) -> bool:
+                result = super().write(changes)
+                opened.record_writes([IntentRecord(*key, str(2 * MI), ours, "container", "ns/pod")])
+                return result
+
+        rollback(node.kernel, Driver(node.kernel), opened, WriteOptions(PAGE, 0))
+    node.kernel.set(*place, ours)
+    node.rollback()
+    assert node.kernel.read(*place) == str(2 * MI)
 
 
 def test_what_a_killed_writer_left_half_written_is_removed_by_the_next(node: Node) -> None:
@@ -540,6 +603,14 @@ class TestADamagedJournal:
         assert len(node.read_journal().undo_entries) == 2
         node.rollback()
         assert node.kernel.contents() == before
+
+    def test_that_is_moved_away_under_its_writer_makes_way_for_another(self, node: Node) -> None:
+        node.apply(node.steps({(CONTAINERS[1], "memory.min"): str(MI)}))
+        node.journal.write_bytes(node.journal.read_bytes() + b"nonsense\n")
+        with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+            node.journal.rename(node.journal.with_name("to-look-at"))
+            journal.record_writes([level_intent("0", "4096")])
+        assert len(node.read_journal().undo_entries) == 2
 
     def test_with_a_torn_end_goes_on_after_the_last_whole_record(self, node: Node) -> None:
         before = node.kernel.contents()

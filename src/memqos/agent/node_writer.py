@@ -242,7 +242,7 @@ class NodeWriter:
     def bind_creations(self) -> None:
         """What was recorded of cgroups that are there by now is about these."""
         if self._journal is not None:
-            self._journal.bind_new(self.fs.identity, self._is_starting)
+            self._journal.bind_new(self.fs.identity)
 
     # Owners.
 
@@ -258,6 +258,8 @@ class NodeWriter:
         """
         self._writer.nri, self._has_nri = runtime, is_connected
         self._is_starting = is_starting
+        if self._journal is not None:
+            self._journal.is_starting = is_starting
 
     def rediscover_owners(self) -> str | None:
         """Find out who owns the cgroups now: runtimes come and go. Why one is missing."""
@@ -293,6 +295,7 @@ class NodeWriter:
             self._journal = self._journal_lock.enter_context(
                 open_journal(self.configuration.journal, self._writer.hierarchy())
             )
+            self._journal.is_starting = self._is_starting
             if self._journal.undo_entries:
                 self._compact(self._journal)
         return self._journal
@@ -361,14 +364,10 @@ class NodeWriter:
                     self._driver.restore_owner(path, owner_state, list(owner_state.values))
                 except (MemqosError, OSError):
                     unsettled.add((path, cgroup))
-        removed = {
-            entry.key
+        journal.forget(
+            entry
             for entry in journal.undo_entries.values()
             if entry.cgroup_key not in unsettled and self.fs.identity(entry.path) != entry.cgroup
-        }
-        # Not a list: it holds what is recorded for the runtime meanwhile, too.
-        journal.keep_only(
-            entry for entry in journal.undo_entries.values() if entry.key not in removed
         )
 
     def _renew_instance(self, results: Sequence[WriteResult]) -> None:

@@ -25,7 +25,7 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     passed_at: float
-    """When a turn last ended well, but perhaps for the journal."""
+    """When a turn last ended well, but perhaps for a full disk."""
     reloaded: float
     """Unix time at which the current configuration was read."""
     is_complete: bool = False

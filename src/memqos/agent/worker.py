@@ -3,6 +3,7 @@
 A turn may block. While it runs the loop does not touch the core, and answers out of the last view.
 """
 
+import errno
 import random
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from memqos.agent.nri import NriPlugin
 
 _PASS: Final = "pass"
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NEEDS_RESTART: Final = (
     "journal",
     "cgroup_root",
@@ -105,11 +107,13 @@ class Worker:
             self._run_due(events, self._clock())
             self._set_status(passed_at=self._clock())
         except JournalError as error:
-            # The journal's disk may be full, and a restart frees none: the agent is up, observes,
-            # and is not ready until it can write again.
-            self._note_failure("journal", str(error))
-            self._set_status(passed_at=self._clock())
-            self._send_ready()
+            is_full = error.errno in _DISK_FULL
+            self._note_failure("journal", str(error), may_restart=not is_full)
+            if is_full:
+                # A restart frees no disk: the agent is up, observes, and is not ready until it can
+                # write again.
+                self._set_status(passed_at=self._clock())
+                self._send_ready()
         except (MemqosError, OSError) as error:
             self._note_failure("read", str(error))
         except Exception as error:
@@ -200,7 +204,7 @@ class Worker:
             self._is_ready_sent = True
             self._service.notify(READY=1)
 
-    def _note_failure(self, kind: ErrorKind, why: str) -> None:
+    def _note_failure(self, kind: ErrorKind, why: str, *, may_restart: bool = True) -> None:
         now = self._clock()
         # While partial passes fail, too, they do not put off the resync that is already scheduled.
         if self._status.failing is None or self.core.is_full_pass:
@@ -209,7 +213,7 @@ class Worker:
             self.core.report.errors[kind] += 1
         else:
             self.core.report.log_error(kind, why)
-        self._status = self._status.with_failure(why, now, may_restart=kind != "journal")
+        self._status = self._status.with_failure(why, now, may_restart=may_restart)
 
     def _reload(self, now: float) -> None:
         """A configuration that cannot be read, or cannot be used, changes nothing."""

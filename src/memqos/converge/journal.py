@@ -119,6 +119,8 @@ class Journal:
         """What the owners of those cgroups kept before, likewise."""
         self.failure: OSError | None = None
         """Why what came of the intents is not recorded."""
+        self.is_starting: Callable[[str], bool] = lambda _path: False
+        """Of which new cgroups, by path, a part may still be missing."""
         self._lock = threading.RLock()
         self._is_released = False
         damage = self.contents.damage
@@ -186,18 +188,11 @@ class Journal:
             if not self._is_released:
                 self._discard([key for key in self._new_keys() if not is_expected(key[0])])
 
-    def bind_new(
-        self,
-        identity: Callable[[str], int | None],
-        is_starting: Callable[[str], bool] = lambda _path: False,
-    ) -> None:
-        """Cgroups that runtimes have made since are known by their inodes from now on.
-
-        `is_starting` says of which, by path, a part may still be missing.
-        """
+    def bind_new(self, identity: Callable[[str], int | None]) -> None:
+        """Cgroups that runtimes have made since are known by their inodes from now on."""
         # Looked at before the lock is taken: a runtime may be waiting for it.
         places = {key[0] for key in self._new_keys()}
-        starting = {outer(path) for path in places if is_starting(path)}
+        starting = {outer(path) for path in places if self.is_starting(path)}
         found = {path: identity(path) for path in places | set(map(outer, places))}
         scopes = {path for path, inode in found.items() if inode is not None} - starting
         with self._lock:
@@ -214,9 +209,10 @@ class Journal:
             if state is not None:
                 yield OwnerRecord(path, inode, state)
         for key, inode in made.items():
-            yield from write_records(
-                [msgspec.structs.replace(self.undo_entries[key], cgroup=inode)]
-            )
+            bound = msgspec.structs.replace(self.undo_entries[key], cgroup=inode)
+            # What was recorded of the cgroup itself came after it was made.
+            since = self.undo_entries.get(bound.key)
+            yield from write_records([bound] if since is None else [bound, since])
 
     def _new_keys(self) -> list[FileKey]:
         return [key for key in self.undo_entries if key[2] == NEW_CGROUP]
@@ -253,13 +249,21 @@ class Journal:
         except OSError as error:
             self.failure = error
 
-    def keep_only(self, entries: Iterable[UndoEntry]) -> None:
-        """Forget everything but these, in one step. To forget later is no harm: it is noted."""
+    def forget(self, settled: Iterable[UndoEntry]) -> None:
+        """Forget these entries, in one step. To forget later is no harm: it is noted.
+
+        One that is not in `undo_entries` any more stays as it is now: something was recorded of
+        the same file since the caller looked at it.
+        """
+        # Looked at before the lock is taken: a runtime may be waiting for it.
+        looked_at = {entry.key: entry for entry in settled}
         with self._lock:
-            remaining = list(entries)
-            kept = {entry.key for entry in remaining}
             # A cgroup that is being made is not there to be looked at yet.
-            remaining += [self.undo_entries[key] for key in self._new_keys() if key not in kept]
+            remaining = [
+                entry
+                for key, entry in self.undo_entries.items()
+                if key[2] == NEW_CGROUP or looked_at.get(key) is not entry
+            ]
             self.close()
             try:
                 if remaining:
@@ -353,4 +357,5 @@ def _journal_error(done: str, path: str, error: OSError) -> JournalError:
         hint=_HINTS.get(
             error.errno or 0, "no cgroup was changed; give another folder with --journal"
         ),
+        errno=error.errno,
     )

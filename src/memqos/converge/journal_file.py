@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from memqos.converge.records import JournalRecord, encode_journal
 from memqos.host import durable
@@ -85,7 +86,8 @@ class JournalFile:
     def _keep_damaged(self) -> None:
         """What cannot be read is kept for a person to look at."""
         if self._is_damaged:
-            durable.link_aside(self.path, "damaged")
+            with suppress(FileNotFoundError):  # somebody has taken it away
+                durable.link_aside(self.path, "damaged")
             self._is_damaged = False
 
 

@@ -164,10 +164,12 @@ def rollback(
     undone = {each.entry.key for each in found if each.state != "kubelet"}
     released, unreleased = _restore_owners(journal, fs, driver, believed, unsettled, undone)
     refused = refused_places(found, owned, reserved)
-    journal.keep_only(
+    journal.forget(
         entry
-        for entry in journal.undo_entries.values()
-        if entry.key not in settled or entry.cgroup_key in unreleased or entry.cgroup_key in refused
+        for entry in checked
+        if entry.key in settled
+        and entry.cgroup_key not in unreleased
+        and entry.cgroup_key not in refused
     )
     failure = journal.failure
     return RollbackResult(

@@ -143,7 +143,7 @@ WriteOutcome = Literal[
 - overtaken: something else has changed it since it was read
 - withheld: it would go below memory that cannot be reclaimed, and was not forced
 - stopped: the write took too long, and the value is not in place
-- differs: the write was taken, yet something else is read back
+- differs: something else is read back, or it is unknown what is there
 """
 PENDING: Final[frozenset[WriteOutcome]] = frozenset({"overtaken", "withheld"})
 """Nothing failed, and something is left to do."""
@@ -215,20 +215,18 @@ def _after_failure(
     step: WriteStep, error: MemqosError | OSError, fs: CgroupFs, driver: Driver, page_size: int
 ) -> WriteResult:
     """A call may fail after a part of it was done, or after all of it."""
-    change = step.change
+    change, why = step.change, str(error)
+    if isinstance(error, OSError):
+        why = f"{change.path}/{change.file}: cannot write {change.new!r}: {error.strerror}"
     try:
         if fs.identity(change.path) != step.cgroup:
             return WriteResult(change, "gone")
         if driver.read(change.path, change.file) == kernel_form(change.file, change.new, page_size):
             return WriteResult(change, "written")
     except OSError:
-        return WriteResult(change, "refused", str(error))
-    if isinstance(error, OSError):
-        why = f"{change.path}/{change.file}: cannot write {change.new!r}: {error.strerror}"
-        return WriteResult(change, "refused", why)
-    return WriteResult(
-        change, "unreachable" if isinstance(error, Unreachable) else "refused", str(error)
-    )
+        # Not "refused": then the journal would forget a value that may be there, or yet come.
+        return WriteResult(change, "differs", why)
+    return WriteResult(change, "unreachable" if isinstance(error, Unreachable) else "refused", why)
 
 
 def _read_back(change: Change, driver: Driver, page_size: int, *, finished: bool) -> WriteResult:
