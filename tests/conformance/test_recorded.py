@@ -48,6 +48,18 @@ def test_emit_writes_one_line_a_case_and_compares_nothing(tmp_path: Path) -> Non
     assert lines[1]["actual"] == {"ok": False, "json_ok": False}
 
 
+def test_a_case_of_another_form_does_not_end_the_others(tmp_path: Path) -> None:
+    good = {"eviction_hard": {"memory.available": "1Gi"}, "observations": {}}
+    odd = {"eviction_hard": {"memory.available": 1.5}, "observations": {}}
+    file = tmp_path / "eviction_thresholds.jsonl"
+    cases = [{"id": str(number), "input": case} for number, case in enumerate([odd, good])]
+    file.write_text("".join(json.dumps(case) + "\n" for case in cases))
+    result = CliRunner().invoke(command, ["--emit", str(file)], standalone_mode=False)
+    answers = [json.loads(line)["actual"] for line in result.stdout.splitlines()]
+    assert answers[0] == {"refused": "input not understood"}
+    assert "refused" not in answers[1]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [

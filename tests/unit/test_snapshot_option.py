@@ -66,6 +66,18 @@ def test_a_node_of_which_little_is_known_is_no_crash(
     assert done.code != 1 or f"{file}: " in done.err
 
 
+@pytest.mark.parametrize("command", [("plan",), ("doctor",), ("status",), ("top", "--once")])
+@pytest.mark.parametrize("usage", ["", "x\n", "max\n"])
+def test_a_usage_that_is_no_number_is_as_if_unknown(
+    command: tuple[str, ...], usage: str, tmp_path: Path
+) -> None:
+    """A reading can be cut short, and a snapshot be edited by hand."""
+    node = recorded("k138-none")
+    node["cgroups"]["/kubepods.slice"]["memory.current"] = usage
+    done = memqos(*command, "--snapshot", saved(tmp_path, node))
+    assert done.code in (0, 2), done.err
+
+
 @pytest.mark.parametrize("command", sorted(READING.keys() - {"fit"}))
 def test_a_folder_is_refused(command: str, tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):

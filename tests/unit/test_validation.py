@@ -160,11 +160,21 @@ class TestNamesAndImages:
         ]
 
     def test_a_name_is_used_once(self) -> None:
-        twice = pod([{"name": "a"}, {"name": "a"}], init=[{"name": "a"}])
-        assert faults(twice) == [
-            ("spec.containers[0].name", DUPLICATE),
-            ("spec.containers[1].name", DUPLICATE),
-        ]
+        twice = pod([{"name": "a"}, {"name": "a"}])
+        assert faults(twice) == [("spec.containers[1].name", DUPLICATE)]
+
+    def test_of_an_init_container_and_a_regular_one_the_init_container_is_at_fault(self) -> None:
+        """validateInitContainers(), pkg/apis/core/validation/validation.go."""
+        shared = pod([{"name": "a"}, {"name": "b"}], init=[{"name": "b"}, {"name": "c"}])
+        assert faults(shared) == [("spec.initContainers[0].name", DUPLICATE)]
+
+    @pytest.mark.parametrize("name", ["My-App", "my_app", "-app", "app-", "my.app", "a" * 64])
+    def test_a_name_is_a_dns_label(self, name: str) -> None:
+        """validateContainerCommon(), pkg/apis/core/validation/validation.go."""
+        named = {"name": name}
+        assert faults(pod([named])) == [("spec.containers[0].name", INVALID)]
+        assert faults(pod([box()], init=[named])) == [("spec.initContainers[0].name", INVALID)]
+        assert faults(pod([{"name": "my-app-2"}])) == []
 
 
 class TestOverhead:

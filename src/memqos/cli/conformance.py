@@ -17,6 +17,16 @@ from memqos.kube.quantity import Quantity
 _ABSENT: Final = "nothing"
 _SOMETIMES_RECORDED: Final = frozenset({"legacy_hash_input", "v2_hash_input"})
 """Keys recorded in some cases only, though memqos answers them in all."""
+_NOT_OF_THE_AREA: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    TypeError,
+    ValueError,
+)
+"""What an input of another form ends in, wherever its replay meets the odd value first."""
 _UNRELIABLE: Final = {"value_unreliable": "value", "milli_unreliable": "milli_value"}
 """A mark in a recorded case, and the number that overflowed in the recorder."""
 
@@ -124,7 +134,7 @@ def _answer(replay: ReplayFunction, case: _Case) -> dict[str, Any]:
         return replay(case.input)
     except MemqosError as error:
         return {"refused": str(error)}
-    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+    except _NOT_OF_THE_AREA as error:
         complain(f"{case.id}: the input does not have the form of this area: {error!r}")
         return {"refused": "input not understood"}
 

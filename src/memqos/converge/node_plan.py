@@ -197,10 +197,10 @@ def _protections(observation: "ObservedNode", tree: Tree, page_size: int) -> dic
     """Effective protection of the planned tree, by the memory in use now."""
     claims: dict[str, Claim] = {}
     for path, files in observation.cgroups.items():
-        usage = files.get("memory.current")
+        usage = files.get("memory.current", "").strip()
         if path == "/":
             continue
-        if usage is None:
+        if not usage.isdecimal():
             return {}
         planned = tree.cgroups.get(outer(path))
         minimum, low = (_claim_value(planned, file, files, page_size) for file in PROTECTION_FILES)

@@ -129,6 +129,7 @@ def is_standard(name: str) -> bool:
     return name in _STANDARD or is_hugepages(name) or name.startswith("requests.hugepages-")
 
 
+@lru_cache(maxsize=1024)
 def is_dns_label(name: str) -> bool:
     """Whether a text is a DNS label as Kubernetes takes them: lower case, 63 characters."""
     return len(name) <= 63 and "." not in name and _SUBDOMAIN.fullmatch(name) is not None

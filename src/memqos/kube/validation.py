@@ -117,16 +117,25 @@ def container_errors(pod: Pod) -> Iterator[FieldError]:
     """Field errors of what every container must have besides resources."""
     spec = pod.spec
     seen: set[str] = set()
+    # validateInitContainers(), pkg/apis/core/validation/validation.go, starts with the names of the
+    # regular containers: of two with one name the init container is at fault.
     groups: tuple[tuple[str, Iterable[Container]], ...] = (
-        ("initContainers", spec.init_containers or ()),
         ("containers", spec.containers or ()),
+        ("initContainers", spec.init_containers or ()),
     )
     for group, containers in groups:
         for index, container in enumerate(containers):
             name = container.name
             if not name:
                 yield FieldError(f"spec.{group}[{index}].name", "FieldValueRequired", "is the key")
-            elif name in seen:
+            elif not is_dns_label(name):
+                yield FieldError(
+                    f"spec.{group}[{index}].name",
+                    "FieldValueInvalid",
+                    "is no DNS label: write at most 63 lower-case letters, digits and '-'",
+                    name,
+                )
+            if name and name in seen:
                 yield FieldError(
                     f"spec.{group}[{index}].name", "FieldValueDuplicate", "is taken", name
                 )
