@@ -370,6 +370,25 @@ def test_the_exit_code_tells_what_came_of_it(
     assert run_with(monkeypatch, *events, more=()).return_value == code
 
 
+@pytest.mark.parametrize(("handler", "code"), [(signal.SIG_IGN, 0), (signal.SIG_DFL, None)])
+def test_a_run_goes_on_after_its_terminal_with_nohup(
+    handler: signal.Handlers, code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def events(*_: object, **__: object) -> Iterator[LabEvent]:
+        yield MACHINE
+        os.kill(os.getpid(), signal.SIGHUP)
+        yield from (measured("tiered", 1, 0.5), measured("hard", 1, 0.97, hog=0))
+
+    monkeypatch.setattr(in_vm, "check_host", lambda *_: None)
+    monkeypatch.setattr(in_vm, "run_in_vm", events)
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        assert lab("run", HARD.name).return_value == code
+        assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("to_file", [True, False])
 def test_a_report_is_in_the_format_that_was_asked_for(
     to_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -310,12 +310,17 @@ def _show_progress(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """A request to end is as good as Ctrl-C: what was made is removed."""
+    """A request to end is as good as Ctrl-C: what was made is removed.
+
+    One that is ignored, as nohup has SIGHUP, stays so: a run goes on after its terminal.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, interrupt) for each in (signal.SIGTERM, signal.SIGHUP)}
+    requests = (signal.SIGTERM, signal.SIGHUP)
+    heard = [each for each in requests if signal.getsignal(each) != signal.SIG_IGN]
+    before = {each: signal.signal(each, interrupt) for each in heard}
     try:
         yield
     finally:
