@@ -310,6 +310,8 @@ def test_the_list_names_every_scenario() -> None:
             "oom-order has none of these variants; it has usual, large",
         ),
         (["run", "numa", "--runs", "0"], "not in the range"),
+        (["run", "numa", "--here", "--debian", "13"], "--debian and --accel are about the virtual"),
+        (["run", "numa", "--here", "--accel", "tcg"], "--debian and --accel are about the virtual"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_what_does(
@@ -476,6 +478,24 @@ class TestThisComputer:
     def test_is_not_used_with_too_little_memory(self, root: Path, proc: Path) -> None:
         (proc / "meminfo").write_text("MemAvailable:  65536 kB\n")
         assert "64Mi of memory are available, and 384Mi are needed" in self.refusal(root, proc)
+
+    def test_is_not_used_for_swap_that_it_does_not_have(self, root: Path, proc: Path) -> None:
+        """The program of 0.5-swap would be throttled as that of 0.5, and swap be refuted."""
+        swapping = [Selected(SCENARIOS["throttling"], ("0.5", "0.5-swap"))]
+        for more in ("", "SwapFree:  8192 kB\n"):
+            (proc / "meminfo").write_text(f"MemAvailable:  4194304 kB\n{more}")
+            with pytest.raises(LabError, match=r"of swap are free, and 160Mi are needed"):
+                check_computer(swapping, root, proc)
+            check_computer([Selected(SCENARIOS["throttling"], ("0.5",))], root, proc)
+        (proc / "meminfo").write_text("MemAvailable: 4194304 kB\nSwapFree: 4194304 kB\n")
+        check_computer(swapping, root, proc)
+
+    def test_may_be_used_where_the_kernel_knows_no_numa(
+        self, root: Path, proc: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Path, "glob", lambda *_: iter([]))
+        check_computer([Selected(SCENARIOS["throttling"], ())], root, proc)
+        assert "has 1 NUMA nodes of 2 needed" in self.refusal(root, proc, "numa")
 
     def test_is_not_used_with_too_few_numa_nodes(
         self, root: Path, proc: Path, monkeypatch: pytest.MonkeyPatch
