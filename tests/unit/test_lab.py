@@ -212,7 +212,8 @@ def test_a_report_has_medians_with_their_spread_and_a_verdict_each() -> None:
 
 def test_a_report_can_be_read_back() -> None:
     assert decode_report(msgspec.json.encode(WHOLE), "report.json") == WHOLE
-    for data in (b"", b"{}", b'{"format": 1}', b"\xff"):
+    deep = b'{"scenarios": ' + b"[" * 100_000
+    for data in (b"", b"{}", b'{"format": 1}', b"\xff", msgspec.json.encode(WHOLE)[:-100], deep):
         with pytest.raises(InputError, match=r"report\.json: this is no report of the lab"):
             decode_report(data, "report.json")
 
@@ -265,6 +266,12 @@ def test_variants_of_one_report_can_be_compared() -> None:
     kept = next(each for each in comparison.measures if each.measure == "memory kept")
     assert kept.is_apart
     assert kept.ratio == pytest.approx(0.97 / 0.5)
+
+
+@pytest.mark.parametrize("variants", [("hard", None), (None, "hard")])
+def test_a_variant_that_one_report_is_limited_to_is_meant_for_both(variants: Any) -> None:
+    comparison = compare_reports(WHOLE, WHOLE, variants)
+    assert {each.variant for each in comparison.measures} == {"hard"}
 
 
 def test_the_page_needs_nothing_else_and_escapes_what_it_quotes() -> None:
