@@ -577,6 +577,18 @@ class TestAMachineThatSendsNoEvent:
         assert (failure.variant, failure.run) == ("hard", 1)
         assert failure.why.startswith("the virtual machine ended too early")
 
+    @pytest.mark.parametrize("log", ["result", "console"])
+    def test_is_ended_where_it_sends_without_end(
+        self, log: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(machines, "MOST_SENT", 1 << 20)
+        line = encode_event(RunStarted(HARD.name, "tiered", 1)).decode()
+        size = "head -c 4000000"
+        monkeypatch.setenv("SENDS", f"yes '{line}' | {size} | tee \"$TMPDIR/{log}.log\" >&2")
+        failure = lab("run", HARD.name).exception
+        assert isinstance(failure, LabError)
+        assert failure.what == "the virtual machine sent more than 1Mi"
+
     def test_is_ended_where_the_disk_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(machines, "LEAST_DISK", 1 << 62)
         failure = lab("run", "numa").exception
