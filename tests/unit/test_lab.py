@@ -151,6 +151,32 @@ def test_every_variant_has_values_of_the_planner(
     )
 
 
+def verdict_of(scenario: str, beginning: str, **variants: Figures) -> str:
+    run = {name.replace("_", "-"): figures for name, figures in variants.items()}
+    [found] = [each for each in SCENARIOS[scenario].hypotheses if each.text.startswith(beginning)]
+    return judge(found, [run], "emulated")[0]
+
+
+@pytest.mark.parametrize(
+    ("order", "verdict"),
+    [("over, best", "confirmed"), ("best, over", "refuted"), ("", "refuted")],
+)
+def test_an_order_is_confirmed_only_by_pods_that_were_evicted(order: str, verdict: str) -> None:
+    figures: Figures = {"order": order, "predicted": "over, best, grower"}
+    assert verdict_of("eviction-order", "Pods go", evictions=figures) == verdict
+
+
+@pytest.mark.parametrize("killed", ["kills", "kubelet_kills", "hangs"])
+def test_a_budget_does_not_help_where_the_kubelet_is_killed(killed: str) -> None:
+    calm: Figures = {"kills": 0, "kubelet_kills": 0, "hangs": 0}
+    beyond: Figures = {**calm, "kills": 2}
+    verdicts = [
+        verdict_of("stability", "At 110 %", tiered_110=beyond, tiered_110_budget=within)
+        for within in (calm, {**calm, killed: 1})
+    ]
+    assert verdicts == ["confirmed", "refuted"]
+
+
 def test_a_selection_survives_the_command_line() -> None:
     selection = [Selected(HARD, ("none", "hard")), Selected(SCENARIOS["numa"], ("local",))]
     assert parse_selection(selection_words(selection)) == selection

@@ -251,8 +251,9 @@ STABILITY: Final = Scenario(
             variants=("tiered-110", "tiered-110-budget"),
             holds=lambda by: (
                 float(by["tiered-110"]["kills"]) > 0
-                and not by["tiered-110-budget"]["kills"]
-                and not by["tiered-110-budget"]["hangs"]
+                and not any(
+                    by["tiered-110-budget"][each] for each in ("kills", "kubelet_kills", "hangs")
+                )
             ),
         ),
     ),
