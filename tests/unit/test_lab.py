@@ -1,5 +1,6 @@
 """Experiments: how verdicts come about, what a report keeps, what is refused beforehand."""
 
+import errno
 import json
 import os
 import re
@@ -438,6 +439,19 @@ def test_a_report_is_in_the_format_that_was_asked_for(
         assert found["scenarios"][0]["machine"]["numaNodes"] == 1
         assert msgspec.convert(found, LabReport).scenarios[0].name == HARD.name
         Draft202012Validator(schema_of("lab run")).validate(found)
+
+
+def test_a_report_that_cannot_be_written_in_the_end_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("memqos.host.durable.replace", fail)
+    more = ("-o", "json", "--out", str(tmp_path / "report.json"))
+    done = run_with(monkeypatch, measured("tiered", 1, 0.5), more=more)
+    assert "it cannot be written: no space left on device" in str(done.exception)
+    assert msgspec.json.decode(done.stdout, type=LabReport).scenarios[0].name == HARD.name
 
 
 def test_an_estimate_for_kvm_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -347,7 +347,12 @@ def _print_report(report: "LabReport", output: Output, out: str | None) -> None:
         text = "\n".join(render(report_lines(report))) + "\n"
     else:
         text = data_text(report, output)
-    write_output_file(out, text.encode())
+    try:
+        write_output_file(out, text.encode())
+    except InputError:
+        # What took minutes to measure is not lost for a disk that is full by now.
+        _print_report(report, output, None)
+        raise
     complain(f"written to {out}")
 
 
