@@ -166,7 +166,7 @@ STABILITY: Final = Scenario(
     "cgroup with a memory.max.",
     source="KEP-2570, graduation criteria for Beta and user story 2",
     memory=_CAPACITY + 32 * MIB,
-    seconds=15,
+    seconds=_LONGEST + 10,
     variants={
         "none-95": Variant(
             title="None, requests of 95 %",
