@@ -178,6 +178,22 @@ def test_a_budget_does_not_help_where_the_kubelet_is_killed(killed: str) -> None
     assert verdicts == ["confirmed", "refuted"]
 
 
+@pytest.mark.parametrize(
+    ("events", "kills"),
+    [
+        # Two containers of two processes each, as 6.1 counts them.
+        ("oom 2\noom_kill 6\noom_group_kill 2\n", 2),
+        ("oom 1\noom_kill 1\n", 1),
+    ],
+)
+def test_a_container_is_killed_once_however_many_processes_it_has(
+    events: str, kills: int, tmp_path: Path
+) -> None:
+    cgroup = ScratchCgroup(tmp_path / "pod")
+    (tmp_path / "pod" / "memory.events").write_text(events)
+    assert cgroup.kills() == kills
+
+
 def test_a_selection_survives_the_command_line() -> None:
     selection = [Selected(HARD, ("none", "hard")), Selected(SCENARIOS["numa"], ("local",))]
     assert parse_selection(selection_words(selection)) == selection

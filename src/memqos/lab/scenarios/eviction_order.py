@@ -72,7 +72,7 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
         "order": ", ".join(evicted),
         "predicted": ", ".join(predicted),
         "least": least,
-        "kills": node.cgroup.events()["oom_kill"],
+        "kills": node.cgroup.kills(),
     }
 
 
