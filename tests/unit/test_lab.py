@@ -48,6 +48,7 @@ from memqos.lab.scenarios.throttling import (
     predicted_sleep,
 )
 from memqos.lab.text import comparison_lines, format_figure, report_lines
+from memqos.lab.throttled import ThrottledRun
 from memqos.lab.vm import image as images
 from memqos.lab.vm import machine as machines
 from memqos.lab.vm.building import building_folder, remove_tree
@@ -192,6 +193,33 @@ def test_a_container_is_killed_once_however_many_processes_it_has(
     cgroup = ScratchCgroup(tmp_path / "pod")
     (tmp_path / "pod" / "memory.events").write_text(events)
     assert cgroup.kills() == kills
+
+
+@pytest.mark.parametrize("asleep", [0.5, 10.0])
+def test_a_program_that_is_slow_is_not_one_that_is_throttled(
+    asleep: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ThrottledRun(
+        end="still throttled",
+        steps=1,
+        high_events=0,
+        kills=0,
+        guard_steps=0,
+        seconds=120.0,
+        asleep=asleep,
+        highest=0,
+    )
+    scenario = SCENARIOS["throttling"]
+    monkeypatch.setattr(ScratchCgroup, "program", lambda *_: None)
+    monkeypatch.setattr(ScratchCgroup, "number", lambda *_: 0)
+    monkeypatch.setattr("memqos.lab.scenarios.throttling.follow_program", lambda *_, **__: run)
+    monkeypatch.setattr("memqos.lab.cgroup.enable_controllers", lambda _: None)
+    bench = Workbench(ScratchCgroup(tmp_path / "scratch"), tmp_path, [])
+    if asleep < 10:
+        with pytest.raises(LabError, match=r"not finished, and slept 0\.5 of 120 s"):
+            scenario.measure(bench, scenario.variants["0.5"])
+    else:
+        assert scenario.measure(bench, scenario.variants["0.5"])["end"] == "still throttled"
 
 
 def test_a_selection_survives_the_command_line() -> None:
