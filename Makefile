@@ -36,7 +36,7 @@ ci_tools := $(if $(filter true,$(CI)),$(shell [ `id -u` = 0 ] && command -v apt-
 
 help:
 	@echo 'make demo      show the main job on the bundled examples'
-	@echo 'make demo-lab  see throttling, swap and the guard at work in a virtual machine: a minute'
+	@echo 'make demo-lab  see throttling and the guard at work in a virtual machine: about a minute'
 	@echo 'make check     lint, then the tests that need no virtual machine and no browser'
 	@echo 'make test      lint, then all tests'
 	@echo 'make test-matrix  all tests on a real kernel, on Debian 12, 13 and testing'

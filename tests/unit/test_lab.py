@@ -1,5 +1,6 @@
 """Experiments: how verdicts come about, what a report keeps, what is refused beforehand."""
 
+import errno
 import json
 import os
 import re
@@ -47,6 +48,7 @@ from memqos.lab.scenarios.throttling import (
     predicted_sleep,
 )
 from memqos.lab.text import comparison_lines, format_figure, report_lines
+from memqos.lab.throttled import ThrottledRun
 from memqos.lab.vm import image as images
 from memqos.lab.vm import machine as machines
 from memqos.lab.vm.building import building_folder, remove_tree
@@ -151,6 +153,75 @@ def test_every_variant_has_values_of_the_planner(
     )
 
 
+def verdict_of(scenario: str, beginning: str, **variants: Figures) -> str:
+    run = {name.replace("_", "-"): figures for name, figures in variants.items()}
+    [found] = [each for each in SCENARIOS[scenario].hypotheses if each.text.startswith(beginning)]
+    return judge(found, [run], "emulated")[0]
+
+
+@pytest.mark.parametrize(
+    ("order", "verdict"),
+    [("over, best", "confirmed"), ("best, over", "refuted"), ("", "refuted")],
+)
+def test_an_order_is_confirmed_only_by_pods_that_were_evicted(order: str, verdict: str) -> None:
+    figures: Figures = {"order": order, "predicted": "over, best, grower"}
+    assert verdict_of("eviction-order", "Pods go", evictions=figures) == verdict
+
+
+@pytest.mark.parametrize("killed", ["kills", "kubelet_kills", "hangs"])
+def test_a_budget_does_not_help_where_the_kubelet_is_killed(killed: str) -> None:
+    calm: Figures = {"kills": 0, "kubelet_kills": 0, "hangs": 0}
+    beyond: Figures = {**calm, "kills": 2}
+    verdicts = [
+        verdict_of("stability", "At 110 %", tiered_110=beyond, tiered_110_budget=within)
+        for within in (calm, {**calm, killed: 1})
+    ]
+    assert verdicts == ["confirmed", "refuted"]
+
+
+@pytest.mark.parametrize(
+    ("events", "kills"),
+    [
+        # Two containers of two processes each, as 6.1 counts them.
+        ("oom 2\noom_kill 6\noom_group_kill 2\n", 2),
+        ("oom 1\noom_kill 1\n", 1),
+    ],
+)
+def test_a_container_is_killed_once_however_many_processes_it_has(
+    events: str, kills: int, tmp_path: Path
+) -> None:
+    cgroup = ScratchCgroup(tmp_path / "pod")
+    (tmp_path / "pod" / "memory.events").write_text(events)
+    assert cgroup.kills() == kills
+
+
+@pytest.mark.parametrize("asleep", [0.5, 10.0])
+def test_a_program_that_is_slow_is_not_one_that_is_throttled(
+    asleep: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ThrottledRun(
+        end="still throttled",
+        steps=1,
+        high_events=0,
+        kills=0,
+        guard_steps=0,
+        seconds=120.0,
+        asleep=asleep,
+        highest=0,
+    )
+    scenario = SCENARIOS["throttling"]
+    monkeypatch.setattr(ScratchCgroup, "program", lambda *_: None)
+    monkeypatch.setattr(ScratchCgroup, "number", lambda *_: 0)
+    monkeypatch.setattr("memqos.lab.scenarios.throttling.follow_program", lambda *_, **__: run)
+    monkeypatch.setattr("memqos.lab.cgroup.enable_controllers", lambda _: None)
+    bench = Workbench(ScratchCgroup(tmp_path / "scratch"), tmp_path, [])
+    if asleep < 10:
+        with pytest.raises(LabError, match=r"not finished, and slept 0\.5 of 120 s"):
+            scenario.measure(bench, scenario.variants["0.5"])
+    else:
+        assert scenario.measure(bench, scenario.variants["0.5"])["end"] == "still throttled"
+
+
 def test_a_selection_survives_the_command_line() -> None:
     selection = [Selected(HARD, ("none", "hard")), Selected(SCENARIOS["numa"], ("local",))]
     assert parse_selection(selection_words(selection)) == selection
@@ -212,7 +283,8 @@ def test_a_report_has_medians_with_their_spread_and_a_verdict_each() -> None:
 
 def test_a_report_can_be_read_back() -> None:
     assert decode_report(msgspec.json.encode(WHOLE), "report.json") == WHOLE
-    for data in (b"", b"{}", b'{"format": 1}', b"\xff"):
+    deep = b'{"scenarios": ' + b"[" * 100_000
+    for data in (b"", b"{}", b'{"format": 1}', b"\xff", msgspec.json.encode(WHOLE)[:-100], deep):
         with pytest.raises(InputError, match=r"report\.json: this is no report of the lab"):
             decode_report(data, "report.json")
 
@@ -267,6 +339,12 @@ def test_variants_of_one_report_can_be_compared() -> None:
     assert kept.ratio == pytest.approx(0.97 / 0.5)
 
 
+@pytest.mark.parametrize("variants", [("hard", None), (None, "hard")])
+def test_a_variant_that_one_report_is_limited_to_is_meant_for_both(variants: Any) -> None:
+    comparison = compare_reports(WHOLE, WHOLE, variants)
+    assert {each.variant for each in comparison.measures} == {"hard"}
+
+
 def test_the_page_needs_nothing_else_and_escapes_what_it_quotes() -> None:
     page = lab_page(msgspec.structs.replace(WHOLE, command="memqos lab run <script>"))
     assert "<script" not in page
@@ -310,6 +388,8 @@ def test_the_list_names_every_scenario() -> None:
             "oom-order has none of these variants; it has usual, large",
         ),
         (["run", "numa", "--runs", "0"], "not in the range"),
+        (["run", "numa", "--here", "--debian", "13"], "--debian and --accel are about the virtual"),
+        (["run", "numa", "--here", "--accel", "tcg"], "--debian and --accel are about the virtual"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_what_does(
@@ -370,6 +450,25 @@ def test_the_exit_code_tells_what_came_of_it(
     assert run_with(monkeypatch, *events, more=()).return_value == code
 
 
+@pytest.mark.parametrize(("handler", "code"), [(signal.SIG_IGN, 0), (signal.SIG_DFL, None)])
+def test_a_run_goes_on_after_its_terminal_with_nohup(
+    handler: signal.Handlers, code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def events(*_: object, **__: object) -> Iterator[LabEvent]:
+        yield MACHINE
+        os.kill(os.getpid(), signal.SIGHUP)
+        yield from (measured("tiered", 1, 0.5), measured("hard", 1, 0.97, hog=0))
+
+    monkeypatch.setattr(in_vm, "check_host", lambda *_: None)
+    monkeypatch.setattr(in_vm, "run_in_vm", events)
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        assert lab("run", HARD.name).return_value == code
+        assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("to_file", [True, False])
 def test_a_report_is_in_the_format_that_was_asked_for(
     to_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -384,6 +483,19 @@ def test_a_report_is_in_the_format_that_was_asked_for(
         assert found["scenarios"][0]["machine"]["numaNodes"] == 1
         assert msgspec.convert(found, LabReport).scenarios[0].name == HARD.name
         Draft202012Validator(schema_of("lab run")).validate(found)
+
+
+def test_a_report_that_cannot_be_written_in_the_end_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("memqos.host.durable.replace", fail)
+    more = ("-o", "json", "--out", str(tmp_path / "report.json"))
+    done = run_with(monkeypatch, measured("tiered", 1, 0.5), more=more)
+    assert "it cannot be written: no space left on device" in str(done.exception)
+    assert msgspec.json.decode(done.stdout, type=LabReport).scenarios[0].name == HARD.name
 
 
 def test_an_estimate_for_kvm_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,6 +570,24 @@ class TestThisComputer:
         (proc / "meminfo").write_text("MemAvailable:  65536 kB\n")
         assert "64Mi of memory are available, and 384Mi are needed" in self.refusal(root, proc)
 
+    def test_is_not_used_for_swap_that_it_does_not_have(self, root: Path, proc: Path) -> None:
+        """The program of 0.5-swap would be throttled as that of 0.5, and swap be refuted."""
+        swapping = [Selected(SCENARIOS["throttling"], ("0.5", "0.5-swap"))]
+        for more in ("", "SwapFree:  8192 kB\n"):
+            (proc / "meminfo").write_text(f"MemAvailable:  4194304 kB\n{more}")
+            with pytest.raises(LabError, match=r"of swap are free, and 160Mi are needed"):
+                check_computer(swapping, root, proc)
+            check_computer([Selected(SCENARIOS["throttling"], ("0.5",))], root, proc)
+        (proc / "meminfo").write_text("MemAvailable: 4194304 kB\nSwapFree: 4194304 kB\n")
+        check_computer(swapping, root, proc)
+
+    def test_may_be_used_where_the_kernel_knows_no_numa(
+        self, root: Path, proc: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Path, "glob", lambda *_: iter([]))
+        check_computer([Selected(SCENARIOS["throttling"], ())], root, proc)
+        assert "has 1 NUMA nodes of 2 needed" in self.refusal(root, proc, "numa")
+
     def test_is_not_used_with_too_few_numa_nodes(
         self, root: Path, proc: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -530,6 +660,18 @@ class TestAMachineThatSendsNoEvent:
         [failure] = scenario.failures
         assert (failure.variant, failure.run) == ("hard", 1)
         assert failure.why.startswith("the virtual machine ended too early")
+
+    @pytest.mark.parametrize("log", ["result", "console"])
+    def test_is_ended_where_it_sends_without_end(
+        self, log: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(machines, "MOST_SENT", 1 << 20)
+        line = encode_event(RunStarted(HARD.name, "tiered", 1)).decode()
+        size = "head -c 4000000"
+        monkeypatch.setenv("SENDS", f"yes '{line}' | {size} | tee \"$TMPDIR/{log}.log\" >&2")
+        failure = lab("run", HARD.name).exception
+        assert isinstance(failure, LabError)
+        assert failure.what == "the virtual machine sent more than 1Mi"
 
     def test_is_ended_where_the_disk_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(machines, "LEAST_DISK", 1 << 62)

@@ -108,13 +108,11 @@ def list_command(output: Literal["table", "json", "yaml"]) -> None:
 @click.option(
     "--debian",
     type=click.Choice(["12", "13", "testing"]),
-    default="12",
     help="The system of the virtual machine.  [default: 12]",
 )
 @click.option(
     "--accel",
     type=click.Choice(["tcg", "kvm"]),
-    default="tcg",
     help="Emulate the virtual machine, or use KVM.  [default: tcg]",
 )
 @click.option("--here", is_flag=True, help="In a scratch cgroup of this computer, as root.")
@@ -126,8 +124,8 @@ def run_command(
     runs: int,
     output: Output,
     out: str | None,
-    debian: str,
-    accel: "Accel",
+    debian: str | None,
+    accel: "Accel | None",
     here: bool,
     yes: bool,
 ) -> int:
@@ -139,13 +137,15 @@ def run_command(
     from memqos.lab.vm.topology import DEBIAN
 
     selection = _select(scenarios, variants)
+    if here and (debian or accel):
+        raise click.UsageError("--debian and --accel are about the virtual machine, not --here")
     check_output_file(out)
     start = time.monotonic()
     place: Place = "here" if here else "kvm" if accel == "kvm" else "emulated"
     running = (
         _run_here(selection, runs, yes=yes)
         if here
-        else _run_in_vm(selection, runs, DEBIAN[debian], accel)
+        else _run_in_vm(selection, runs, DEBIAN[debian or "12"], accel or "tcg")
     )
     with _interruptible(), closing(running) as events:
         found, failure = _collect(_show_progress(events, selection, runs))
@@ -310,12 +310,17 @@ def _show_progress(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """A request to end is as good as Ctrl-C: what was made is removed."""
+    """A request to end is as good as Ctrl-C: what was made is removed.
+
+    One that is ignored, as nohup has SIGHUP, stays so: a run goes on after its terminal.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, interrupt) for each in (signal.SIGTERM, signal.SIGHUP)}
+    requests = (signal.SIGTERM, signal.SIGHUP)
+    heard = [each for each in requests if signal.getsignal(each) != signal.SIG_IGN]
+    before = {each: signal.signal(each, interrupt) for each in heard}
     try:
         yield
     finally:
@@ -342,7 +347,12 @@ def _print_report(report: "LabReport", output: Output, out: str | None) -> None:
         text = "\n".join(render(report_lines(report))) + "\n"
     else:
         text = data_text(report, output)
-    write_output_file(out, text.encode())
+    try:
+        write_output_file(out, text.encode())
+    except InputError:
+        # What took minutes to measure is not lost for a disk that is full by now.
+        _print_report(report, output, None)
+        raise
     complain(f"written to {out}")
 
 

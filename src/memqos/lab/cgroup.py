@@ -66,6 +66,15 @@ class ScratchCgroup:
     def events(self) -> dict[str, int]:
         return self.counts("memory.events")
 
+    def kills(self) -> int:
+        """How many containers in it the kernel has killed for want of memory, each as a whole.
+
+        oom_kill counts processes, and the first of a container twice: oom_kill_process() kills
+        it, then every process of a group with memory.oom.group (mm/oom_kill.c).
+        """
+        events = self.events()
+        return events.get("oom_group_kill", events["oom_kill"])  # since 5.17
+
     def run(self, *command: str) -> None:
         """Run a command in the cgroup to its end."""
         subprocess.run(self._inside(command), stdout=subprocess.DEVNULL, check=True)

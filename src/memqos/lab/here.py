@@ -71,7 +71,21 @@ def _check_size(selection: Sequence[Selected], proc: Path) -> None:
             f"{format_bytes(needed)} are needed",
             hint="stop other programs, or use a larger computer",
         )
+    # Without it such a variant would be measured as one that has none, and a hypothesis refuted.
+    swap = max((each.scenario.swap for each in selection if _uses_swap(each)), default=0)
+    if amounts.get("SwapFree", 0) < swap:
+        raise LabError(
+            f"{format_bytes(amounts.get('SwapFree', 0))} of swap are free, and "
+            f"{format_bytes(swap)} are needed",
+            hint="add swap, name variants without it with --variant, or use a VM",
+        )
     nodes = max(len(each.scenario.machine.nodes) for each in selection)
-    there = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
+    # None where the kernel is built without NUMA: all memory is of one.
+    there = len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1
     if there < nodes:
         raise LabError(f"this computer has {there} NUMA nodes of {nodes} needed", hint="use a VM")
+
+
+def _uses_swap(selected: Selected) -> bool:
+    variants = selected.scenario.variants
+    return any(variants[name].parameters.get("swap") for name in selected.variants)

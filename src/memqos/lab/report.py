@@ -164,7 +164,7 @@ def decode_report(data: bytes, file: str) -> LabReport:
         if version != REPORT_FORMAT:
             raise InputError(f"its format is {version}, and {REPORT_FORMAT} is known", file=file)
         return msgspec.json.decode(data, type=LabReport)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
             f"this is no report of the lab: {error}",
             file=file,
@@ -222,15 +222,20 @@ class LabComparison(msgspec.Struct, frozen=True):
 def compare_reports(
     first: LabReport, second: LabReport, variants: tuple[str | None, str | None] = (None, None)
 ) -> LabComparison:
-    """What both have measured; with `variants`, one variant of each against the other's."""
+    """What both have measured; with `variants`, one variant of each against the other's.
+
+    One that is named for one of them is meant for both.
+    """
     others = {each.name: each for each in second.scenarios}
+    left, right = variants
+    both = (left or right, right or left)
     measures: list[ComparedMeasure] = []
     verdicts: list[ChangedVerdict] = []
     for one in first.scenarios:
         other = others.get(one.name)
         if other is None:
             continue
-        measures += _compared(one, other, variants)
+        measures += _compared(one, other, both)
         found = {each.text: each for each in other.hypotheses}
         verdicts += [
             ChangedVerdict(one.name, each.text, each.verdict, found[each.text].verdict)

@@ -107,13 +107,13 @@ def _run_variant(
 def describe_machine() -> LabMachine:
     """This machine."""
     machine = read_machine()
-    nodes = [name for name in os.listdir("/sys/devices/system/node") if name[:4] == "node"]
     return LabMachine(
         kernel=machine.kernel or "unknown",
         system=platform.freedesktop_os_release().get("PRETTY_NAME", "unknown"),
         memory=machine.memory or 0,
         swap=machine.swap or 0,
-        numa_nodes=len(nodes),
+        # A kernel without NUMA, as those of some small boards, has no folder of nodes.
+        numa_nodes=len(machine.numa) or 1,
         processors=os.cpu_count() or 1,
         python=platform.python_version(),
         recursive_protection=protection_is_recursive(),

@@ -37,7 +37,7 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
     limit, peak = cgroup.number("memory.max"), cgroup.number("memory.peak")
     return {
         "bursts": bursts,
-        "kills": cgroup.events()["oom_kill"],
+        "kills": cgroup.kills(),
         "limit": limit,
         "peak": peak,
         "utilisation": peak / limit,

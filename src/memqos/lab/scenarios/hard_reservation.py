@@ -30,7 +30,7 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
         "kept": kept / before,
         "low_events": container.events()["low"],
         "hog_lives": int(hog.alive),
-        "kills": node.cgroup.events()["oom_kill"],
+        "kills": node.cgroup.kills(),
     }
 
 

@@ -46,7 +46,7 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
         "order": ", ".join(died),
         "predicted": ", ".join(predicted),
         "guaranteed_lives": int(holders["guaranteed"].alive),
-        "kills": node.cgroup.events()["oom_kill"],
+        "kills": node.cgroup.kills(),
     }
 
 

@@ -54,7 +54,7 @@ def read_in_guaranteed_pod(bench: Workbench, variant: Variant, times: int) -> Pa
         program = container.program("read", file, times)
         wait_until("the program has ended", lambda: program.over)
         statistics = container.counts("memory.stat")
-        read, kills = program.steps, pod.events()["oom_kill"]
+        read, kills = program.steps, pod.kills()
         node.container("other").run("cat", str(other))
         before = container.number("memory.current")
         path = node.container_path("reader")

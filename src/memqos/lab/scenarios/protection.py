@@ -67,8 +67,8 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
         "kept": least / before["file"],
         "refaults": after["workingset_refault_file"] - before["workingset_refault_file"],
         "waiting": waiting,
-        "kills": node.pod("service").events()["oom_kill"],
-        "hog_kills": node.pod("hog").events()["oom_kill"],
+        "kills": node.pod("service").kills(),
+        "hog_kills": node.pod("hog").kills(),
     }
     # The first lap fills the page cache.
     alone, beside = figures[1:done], figures[done:]

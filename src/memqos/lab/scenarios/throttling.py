@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from memqos.errors import LabError
 from memqos.lab.node import PlannedNode, lab_pod, memory_resources
 from memqos.lab.scenario import MIB, Figures, Hypothesis, LabMeasure, Scenario, Variant, Workbench
 from memqos.lab.throttled import follow_program, seconds_asleep
@@ -88,6 +89,11 @@ def _measure(bench: Workbench, variant: Variant) -> Figures:
         gives_up,
         guarded=bool(variant.parameters.get("guard")),
     )
+    if run.end == "still throttled" and run.asleep < _ASLEEP:
+        # Slow, or failed for a reason of its own: no verdict follows from that.
+        raise LabError(
+            f"the program has not finished, and slept {run.asleep:.1f} of {run.seconds:.0f} s"
+        )
     figures: Figures = {
         "end": run.end,
         "taken": run.steps * MIB,

@@ -13,6 +13,7 @@ from memqos.errors import LabError
 from memqos.lab.vm.image import MachineImage
 from memqos.lab.vm.tools import find_program
 from memqos.lab.vm.topology import Accel, Topology
+from memqos.units import format_bytes
 
 PORTS: Final = ("progress", "output", "result")
 _TRIES: Final = 2
@@ -20,6 +21,8 @@ _LONGEST_LINE: Final = 1 << 20
 """Bytes; an event has some thousands."""
 LEAST_DISK: Final = 1 << 20
 """Bytes that QEMU can still write."""
+MOST_SENT: Final = 64 << 20
+"""Bytes of events, output and console: all experiments, a hundred times, send less."""
 _LOOK: Final = 0.1
 """Seconds between two looks at what a machine has sent."""
 
@@ -140,6 +143,7 @@ class VM:
             yield from lines
             if not has_ended:
                 self._check_disk()
+                self._check_sent()
                 time.sleep(_LOOK)
 
     def _check_disk(self) -> None:
@@ -149,6 +153,11 @@ class VM:
                 f"the virtual machine has no disk left in {self._folder.parent}",
                 hint="free some, or choose another place with TMPDIR",
             )
+
+    def _check_sent(self) -> None:
+        """What a machine sends is kept on the host's disk, and events in its memory."""
+        if sum(log.stat().st_size for log in self._folder.glob("*.log")) > MOST_SENT:
+            raise LabError(f"the virtual machine sent more than {format_bytes(MOST_SENT)}")
 
     def outcome(self) -> Outcome:
         """Wait for the machine to power off; one that takes too long is ended."""
