@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal
 
 from memqos.cli.output import complain
-from memqos.errors import InputError, quote_excerpt
+from memqos.errors import InputError, nearest_name, quote_excerpt
 from memqos.host.manifest_files import load_files
 from memqos.kube.pod import Pod
 from memqos.kube.validation import fractional_bytes
@@ -31,9 +31,10 @@ LocatedPod = tuple[Template, Pod]
 class ManifestReader:
     """Reads manifests, and objects of a live cluster, and counts the faults it met.
 
-    A folder, a stream of documents and a List hold whatever an application needs, so objects
-    without pods are skipped there and counted, unless the reader is `strict`. A file that holds
-    such an object alone is a fault. With `results` what is wrong is added to them, not printed.
+    A folder, a stream of documents and a List hold whatever an application needs, so objects of
+    other kinds are skipped there and counted, unless the reader is `strict`. A file that holds
+    such objects alone is a fault. With `results` what is wrong is added to them, not printed; if
+    the reader `is_silent`, nothing is.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ManifestReader:
         *,
         strict: bool = False,
         results: "list[CheckResult] | None" = None,
+        is_silent: bool = False,
     ) -> None:
         self.faults = 0
         self.pods_read = 0
@@ -49,6 +51,7 @@ class ManifestReader:
         self._results = results
         self._live = live
         self._strict = strict
+        self._is_silent = is_silent
         self._skipped: Counter[str] = Counter()
 
     def pods(self, paths: Sequence[str]) -> Iterator[LocatedPod]:
@@ -69,6 +72,13 @@ class ManifestReader:
         is_listed = found.kind != document.kind
         return place == "folder" or bool(found.kind and (place == "stream" or is_listed))
 
+    def _may_skip_kind(self, item: "Item", place: "_Place", kinds: Collection[str]) -> bool:
+        if place == "folder" or self._strict:
+            return place == "folder"
+        is_one_of_several = place == "stream" or bool(item.path)
+        is_misspelt = nearest_name(item.kind, kinds, cutoff=0.85) is not None
+        return is_one_of_several and bool(item.kind) and not is_misspelt
+
     def objects(self, paths: Sequence[str], kinds: Collection[str]) -> Iterator["Item"]:
         """Every object of these kinds, and where it comes from."""
         return self._objects(self._documents(paths), kinds)
@@ -84,16 +94,24 @@ class ManifestReader:
     ) -> Iterator["Item"]:
         from memqos.manifests.objects import objects
 
+        has_any = False
+        wrong: InputError | None = None
         for document, place in documents:
             for item in objects(document):
                 if isinstance(item, InputError):
                     self.refuse(item)
                 elif item.kind in kinds:
+                    has_any = True
                     yield item
-                elif place == "folder":
+                elif self._may_skip_kind(item, place, kinds):
                     self._skipped[item.kind or "of no kind"] += 1
+                    if wrong is None and place != "folder":
+                        wrong = _wrong_kind_error(item, kinds)
                 else:
                     self.refuse(_wrong_kind_error(item, kinds))
+        if wrong is not None and not has_any:
+            self._skipped.clear()
+            self.refuse(wrong)
         self._report_skipped(f"as only {' and '.join(kinds)} are used here")
 
     def refuse(self, error: InputError) -> None:
@@ -135,7 +153,7 @@ class ManifestReader:
         return load_files([path])
 
     def _report_skipped(self, why: str) -> None:
-        if self._skipped:
+        if self._skipped and not self._is_silent:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self._skipped.items())
             complain(f"skipped, {why}: {kinds}")
             self._skipped.clear()
@@ -168,6 +186,8 @@ class ManifestReader:
             self._report(template.error(message, field, hint), "warning")
 
     def _report(self, error: InputError, level: "CheckLevel") -> None:
+        if self._is_silent:
+            return
         if self._results is None:
             complain(error, "" if level == "error" else f"{level}: ")
             return
