@@ -107,15 +107,29 @@ def test_limits_and_finer_peaks_are_read(tmp_path: Path) -> None:
         (HEADER + "a" * 300_000, ":2: no t_seconds"),
         ('{"status":"error","error":"too many points"}', "Prometheus refused the query: too many"),
         ('{"a":', "this is not JSON"),
+        ('{"kind":"\udcff"}', "this is not JSON"),
+        ("[1]", "this is not an answer of Prometheus"),
+        ('{"kind":"Pod","status":{}}', "a Pod has no history of usage"),
+        ('{"kind":"List","items":[{"kind":"Pod"}]}', "this is not a list of PodMetrics"),
     ],
 )
 def test_a_broken_file_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "broken.csv"
-    file.write_text(text)
+    file.write_text(text, errors="surrogateescape")
     done = memqos("size", "--history", str(file))
     assert done.code == 1
     assert message in done.err
     assert not done.out
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path: Path, steady: str) -> None:
+    """As spreadsheets write it."""
+    marked = tmp_path / "marked.csv"
+    marked.write_text(Path(steady).read_text(), encoding="utf-8-sig", newline="\r\n")
+    plain, same = (
+        memqos("size", "--history", each, "-o", "json") for each in (steady, str(marked))
+    )
+    assert plain.data == same.data
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path, steady: str) -> None:
@@ -232,14 +246,16 @@ def test_the_flight_recorder_is_a_history() -> None:
     assert by_name["shop/api-1/api"]["decided_by"] == "working set"
 
 
-def test_dumps_of_pod_metrics_are_a_history(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["PodMetricsList", "List"])
+def test_dumps_of_pod_metrics_are_a_history(tmp_path: Path, kind: str) -> None:
+    """As the metrics API has them, and as `kubectl get podmetrics -o json` prints them."""
     for minute in range(8):
         item = {
             "metadata": {"name": "web-0", "namespace": "shop"},
             "timestamp": f"2026-03-02T10:0{minute}:00Z",
             "containers": [{"name": "app", "usage": {"memory": f"{100 + minute}Mi"}}],
         }
-        dump = {"kind": "PodMetricsList", "items": [item]}
+        dump = {"kind": kind, "items": [item]}
         (tmp_path / f"{minute}.json").write_text(json.dumps(dump))
     (series,) = memqos("size", "--history", str(tmp_path), "-o", "json").data["series"]
     assert (series["series"], series["samples"]) == ("shop/web-0/app", 8)
