@@ -262,6 +262,34 @@ def test_dumps_of_pod_metrics_are_a_history(tmp_path: Path, kind: str) -> None:
     assert series["peak"] == 107 * MIB
 
 
+def test_an_amount_in_pod_metrics_that_is_no_memory_is_no_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.json"
+    item = {
+        "metadata": {"name": "web-0", "namespace": "shop"},
+        "timestamp": "2026-03-02T10:00:00Z",
+        "containers": [{"name": "app", "usage": {"memory": "1e999"}}],
+    }
+    file.write_text(json.dumps({"kind": "PodMetricsList", "items": [item]}))
+    done = memqos("size", "--history", str(file))
+    assert (done.code, done.err) == (0, "")
+    assert "shop/web/app: there is no sample that can be used" in done.out
+    file.write_text(file.read_text().replace("1e999", "64MB"))
+    done = memqos("size", "--history", str(file))
+    assert done.err == (
+        f"memqos: {file}: shop/web-0/app: '64MB' is not a quantity – write 64M or 64Mi\n"
+    )
+
+
+@pytest.mark.parametrize("sample", ["nan,5", "1e400,5", "1,1e400", "1,1e300"])
+def test_what_size_does_not_count_is_not_replayed(tmp_path: Path, sample: str) -> None:
+    """A sample without a time in seconds, or with no amount of memory."""
+    file = tmp_path / "usage.csv"
+    file.write_text(f"{HEADER}a,{sample}\n{rows('a', [5.0 * MIB] * 9)}")
+    done = memqos("backtest", "--history", str(file), "--limit", "1Gi")
+    assert done.code == 0
+    assert done.out.endswith("1 container-day: throttled on 0, killed on 0 (0 kills)\n")
+
+
 def matrix(values: list[list[Any]], **labels: str) -> dict[str, Any]:
     return {"metric": labels, "values": values}
 

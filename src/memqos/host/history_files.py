@@ -305,11 +305,21 @@ def _metrics_batches(data: bytes, file: str) -> Iterator[SampleBatch]:
             at = datetime.fromisoformat(pod.timestamp).timestamp()
             for container in pod.containers:
                 parts = (pod.metadata.namespace, pod.metadata.name, container.name)
-                used = float(Quantity.parse(container.usage.get("memory", "0")).value)
-                yield SampleBatch(SeriesName("/".join(parts), *parts), "usage", [at], [used])
+                name = SeriesName("/".join(parts), *parts)
+                used = _bytes(container.usage.get("memory", "0"), name, file)
+                yield SampleBatch(name, "usage", [at], [used])
     except (msgspec.ValidationError, ValueError) as error:
         what = f"this is not a list of PodMetrics: {error}"
         raise InputError(what, file=file, hint=_METRICS_COMMAND) from None
+
+
+def _bytes(text: str, name: SeriesName, file: str) -> float:
+    try:
+        return float(Quantity.parse(text).value)
+    except OverflowError:
+        return float("inf")
+    except InputError as error:
+        raise InputError(error.what, file=file, field=name.text, hint=error.hint) from None
 
 
 def read_files(paths: Sequence[str]) -> Iterator[SampleBatch]:
