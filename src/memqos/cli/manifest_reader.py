@@ -56,6 +56,7 @@ class ManifestReader:
 
     def pods(self, paths: Sequence[str]) -> Iterator[LocatedPod]:
         """Every pod that could be read, and where it comes from."""
+        met = self.pods_read + self.faults
         for document, place in self._documents(paths):
             for found in pods(_document_of_pods(document)):
                 if isinstance(found, Template):
@@ -64,7 +65,17 @@ class ManifestReader:
                     self._skipped[found.kind or "of no kind"] += 1
                 else:
                     self.refuse(found.fault if isinstance(found, NoPods) else found)
+        if self.pods_read + self.faults == met and not self._skipped:
+            self._report_no_pods(paths)
         self._report_skipped("as they have no pods")
+
+    def _report_no_pods(self, paths: Sequence[str]) -> None:
+        """Report empty lists, as kubectl prints them for a namespace that has no pods."""
+        live = self._live
+        files = [path for path in paths if live is None or not live.is_object_path(path)]
+        if files and not self._is_silent:
+            shown = ", ".join("<stdin>" if file == "-" else file for file in files)
+            complain(f"there are no pods in {shown} – is it the right file, the right namespace?")
 
     def _may_skip(self, found: NoPods, document: Document, place: "_Place") -> bool:
         if self._strict:
