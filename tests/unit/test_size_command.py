@@ -185,6 +185,31 @@ def test_an_autoscaler_stays_between_request_and_limit(steady: str, web: str) ->
     assert done.out.count("memory: 219Mi") == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("CronJob", "report"), ("Job", "report-29012460"), ("Job", "report-29012520")],
+)
+def test_the_runs_of_a_cron_job_are_one_workload(tmp_path: Path, kind: str, name: str) -> None:
+    history, manifest = tmp_path / "usage.csv", tmp_path / "job.yaml"
+    pods = ("report-29012460-x7bvq", "report-29012520-bc9wz")
+    history.write_text(HEADER + "".join(rows(f"shop/{pod}/c", [5.0 * MIB] * 9) for pod in pods))
+    template: dict[str, Any] = {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+    spec = {"schedule": "@daily", "jobTemplate": {"spec": template}}
+    text = {
+        "apiVersion": "batch/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": spec if kind == "CronJob" else template,
+    }
+    manifest.write_text(json.dumps(text))
+    (workload,) = memqos("size", str(manifest), "--history", str(history), "-o", "json").data[
+        "workloads"
+    ]
+    assert workload["pods"] == (2 if kind == "CronJob" else 1)
+    by_name = memqos("size", name, "--history", str(history), "-o", "json").data["series"]
+    assert len(by_name) == (2 if kind == "CronJob" else 1)
+
+
 def test_a_kustomization_holds_the_patches(steady: str, web: str) -> None:
     done = memqos("size", web, "--history", steady, "-o", "kustomize")
     assert "kind: Kustomization" in done.out

@@ -19,7 +19,7 @@ from memqos.errors import InputError
 from memqos.host.record_files import RECORDS_FOLDER
 from memqos.kube.shape import shape_of
 from memqos.release import Release
-from memqos.size.consequences import workload_of
+from memqos.size.consequences import owner_names
 from memqos.size.history import HistorySource, HistoryTable, SampleBatch, SeriesName
 from memqos.size.workloads import WorkloadManifest
 
@@ -185,7 +185,7 @@ class HistorySelection(msgspec.Struct, frozen=True):
             return True
         if not self.names:
             return not self.manifests
-        own = {series.text, series.pod, workload_of(series.pod)}
+        own = {series.text, series.pod, *owner_names(series.pod)}
         return any(name in own or name == f"{series.namespace}/{series.pod}" for name in self.names)
 
 
