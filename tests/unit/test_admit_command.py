@@ -250,6 +250,7 @@ def test_data_has_the_exact_shortfall(tmp_path: Path) -> None:
     ("state", "says"),
     [
         ("apiVersion: v1\nkind: Pod\n", "'Pod' is not used here – expected LimitRange or"),
+        ("kind: List\nitems: [{kind: Pod}, {kind: Pod}]\n", "'Pod' is not used here"),
         ("metadata: {name: x}\n", "kind: required, but missing"),
         (limits(max={"memory": "x"}), "spec.limits[0].max.memory: 'x' is not a quantity"),
         (limits(max="2Gi"), "expected a mapping, got a string"),

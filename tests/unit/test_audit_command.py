@@ -171,6 +171,12 @@ def test_usage_without_pods_is_reported(tmp_path: Path) -> None:
     assert done.data["counts"]["measured"] == 1
 
 
+def test_a_list_without_usage_is_no_usage() -> None:
+    done = memqos("audit", DUMP, "--usage", DUMP)
+    assert done.code == 1
+    assert done.err.startswith(f"{DUMP}: it has no usage of pods – give the answer of the metrics")
+
+
 def test_a_node_that_does_not_say_what_it_has_is_reported(tmp_path: Path) -> None:
     items = objects()
     for item in items:

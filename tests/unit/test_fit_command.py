@@ -184,6 +184,8 @@ def test_one_invalid_pod_does_not_hide_the_others(tmp_path: Path) -> None:
     ("nodes", "says"),
     [
         ("apiVersion: v1\nkind: Service\n", "'Service' is not used here"),
+        ("kind: List\nitems: [{kind: Nodes}]\n", "'Nodes' is not used here"),
+        ("kind: List\nitems: [{kind: Service}]\n", "'Service' is not used here"),
         (pod(node="one"), "there is no Node in it"),
         (node("one").replace("8Gi", "lots"), "status.allocatable.memory: 'lots' is not a quantity"),
         ("apiVersion: v1\nkind: Node\nmetadata: {name: x}\n", "has no status.allocatable"),
@@ -195,6 +197,15 @@ def test_nodes_that_cannot_be_read_give_no_answer(nodes: str, says: str, tmp_pat
     assert done.code == 1
     assert done.out == ""
     assert says in done.err
+
+
+def test_a_dump_of_a_cluster_holds_other_kinds_too(tmp_path: Path) -> None:
+    """`kubectl get pods,nodes,limitranges,resourcequotas -A`, as `memqos audit` takes it."""
+    items = [*map(yaml.safe_load, (node("one"), pod("web", node="one"))), {"kind": "LimitRange"}]
+    done = fit(pod(), yaml.safe_dump({"kind": "List", "items": items}), tmp_path)
+    assert done.code == 0
+    assert "1 node with 1 pod " in done.out
+    assert done.err == "skipped, as only Node and Pod and Snapshot are used here: 1 LimitRange\n"
 
 
 def test_a_running_pod_that_cannot_be_read_is_found(tmp_path: Path) -> None:

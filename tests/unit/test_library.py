@@ -202,6 +202,7 @@ def test_a_cluster_is_audited() -> None:
             "own_rules: 'x' is not a Finding, as a rule gives them",
         ),
         (lambda: memqos.load("no-such.yaml"), "no-such.yaml: no such file or directory"),
+        (lambda: memqos.explain(POD, node="kind: Pod\n"), "<text>: there is no Node in it"),
         (
             lambda: memqos.explain(POD).setting("memory.high", "db"),
             "there is no container 'db' – there is app",

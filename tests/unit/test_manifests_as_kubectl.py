@@ -156,6 +156,23 @@ def test_a_list_may_hold_other_objects() -> None:
     assert (done.code, done.err) == (0, "skipped, as they have no pods: 1 Service\n")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["explain", "-"],
+        ["admit", "-", "--namespace-state", "examples/cluster/namespace.yaml"],
+        ["fit", "-", "--nodes", "examples/cluster/nodes.yaml"],
+        ["numa", "admit", "-", "--machine", "examples/numa/machine.yaml"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_list_without_pods_is_reported(command: list[str]) -> None:
+    """As kubectl prints it where a namespace has none, or is misspelt."""
+    done = memqos(*command, stdin="apiVersion: v1\nitems: []\nkind: List\n")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "there are no pods in <stdin> – is it the right file, the right namespace?\n"
+
+
 def test_strict_refuses_objects_without_pods() -> None:
     done = explain(SERVICE, pod(), options=("--strict",))
     assert done.code == 1

@@ -62,6 +62,17 @@ def test_the_recorded_nodes_own_state_is_usable_on_it(tmp_path: Path) -> None:
     assert verify(saved(tmp_path, state), "--machine", NODE)["usable"]
 
 
+def test_the_verdict_and_the_next_step_fit_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    file = saved(tmp_path, '{"policyName":"","machineState":{},"checksum":0}')
+    lines = memqos("checkpoint", "verify", file).stdout.splitlines()
+    assert lines[-1].endswith("admits its pods again")
+    # Only the name of the file may be longer.
+    assert max(len(line) for line in lines if file not in line) <= 60
+
+
 def test_a_changed_byte_is_found_by_the_checksum(tmp_path: Path) -> None:
     found = verify(saved(tmp_path, text().replace("34359738368", "34359738369")))
     assert found["verdict"] == "corrupt"

@@ -146,6 +146,11 @@ class TestEviction:
             "256Mi",
         ] in done.rows()
 
+    def test_all_documents_of_usage_count(self, tmp_path: Path) -> None:
+        done = eviction([pod("a"), pod("b")], "a: 1Mi\n---\nb: 2Mi\n", tmp_path, "-o", "json")
+        assert order(done) == ["b", "a"]
+        assert "no statistics" not in done.out
+
     def test_pods_that_have_ended_are_skipped(self, tmp_path: Path) -> None:
         ended = pod("ended")
         ended["status"]["phase"] = "Failed"

@@ -59,6 +59,34 @@ def test_a_pod_that_names_linux_fits_no_windows_node(spec: dict[str, Any], tmp_p
     assert any("refuses it" in note for note in explained["notes"])
 
 
+def test_a_virtual_node_reports_linux_with_a_capital_letter(tmp_path: Path) -> None:
+    """Virtual Kubelet has `Linux` in nodeInfo, and `linux` in the label."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "vk", "labels": {"kubernetes.io/os": "linux"}},
+        "status": {
+            "capacity": {"cpu": "8", "memory": "64Gi", "pods": "110"},
+            "nodeInfo": {"kubeletVersion": "v1.36.0", "operatingSystem": "Linux"},
+        },
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "containers": [{"name": "c", "image": "i"}],
+        },
+    }
+    files = [tmp_path / "node.json", tmp_path / "pod.json"]
+    for file, each in zip(files, (node, pod), strict=True):
+        file.write_text(json.dumps(each))
+    done = memqos("fit", str(files[1]), "--nodes", str(files[0]))
+    assert "pod/p  fits 1 of 1 node, best vk" in done.out
+    assert "node/os" not in memqos("audit", *map(str, files)).out
+
+
 def test_an_api_server_that_drops_pod_level_resources_leaves_kubelets_nothing_to_refuse() -> None:
     done = memqos("fit", "examples/ide.yaml", "--nodes", MIXED, "--release", "1.33", "-o", "json")
     (pod,) = done.data["pods"]

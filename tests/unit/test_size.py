@@ -320,6 +320,8 @@ def test_series_may_come_mixed() -> None:
         ("web-7d9cd48999-8jknx", "web"),
         ("db-0", "db"),
         ("collector-9wsbr", "collector"),
+        ("report-29012460-x7bvq", "report"),
+        ("migration-20260302-x7bvq", "migration-20260302"),
         ("plain", "plain"),
         ("web-server", "web-server"),
     ],

@@ -48,6 +48,14 @@ def test_pod_metrics_are_summed_over_containers() -> None:
     assert found.pods["shop/db"].working_set == 1024 * MI
 
 
+def test_kubectl_prints_pod_metrics_as_a_list_of_no_kind_of_its_own() -> None:
+    """`kubectl get podmetrics -A -o json`."""
+    items = [{"kind": "PodMetrics", **metrics("web", "100Mi")}]
+    found = read_usage_report(document({"kind": "List", "items": items}))
+    assert found.summed
+    assert found.pods == {"shop/web": PodMemoryUsage(100 * MI, {"c0": 100 * MI})}
+
+
 def test_the_kubelets_summary_has_the_pods_own_number_and_the_nodes() -> None:
     summary = {
         "node": {
@@ -92,6 +100,14 @@ def test_a_mapping_is_the_shortest_form() -> None:
     ("data", "says"),
     [
         ({"kind": "PodList", "items": []}, "kind: a PodList has no usage of pods"),
+        (
+            {"kind": "List", "items": [{"kind": "Pod"}]},
+            r"items\[0\].kind: a Pod has no usage of pods",
+        ),
+        (
+            {"kind": "List", "items": [{}]},
+            r"items\[0\].kind: a nameless kind has no usage of pods",
+        ),
         ({"shop/web": "lots"}, r"\[shop/web\]: 'lots' is not a quantity"),
         ({"shop/web": ["1Gi"]}, "expected a string, got a list – write a quantity"),
         ({"shop/web": {"c": True}}, "expected a string, got a boolean"),

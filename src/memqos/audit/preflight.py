@@ -9,7 +9,7 @@ import msgspec
 from memqos.errors import UnsupportedRelease
 from memqos.findings.machine import OLDEST_RUNTIMES
 from memqos.kernel.machine import OLDEST_SAFE_KERNEL, version_numbers
-from memqos.kube.node import Node
+from memqos.kube.node import Node, node_os
 from memqos.release import Release, Since
 
 _RUNTIME: Final = re.compile(r"([a-z-]+)://v?(\S+)")
@@ -61,7 +61,7 @@ def node_system(node: Node) -> NodeSystem | None:
         kubelet=info.kubelet_version,
         kernel=info.kernel_version,
         runtime=info.container_runtime_version,
-        os=info.operating_system,
+        os=node_os(node),
         image=info.os_image,
     )
 

@@ -41,7 +41,7 @@ def audit_history(
 ) -> ClusterSavings:
     """What the pods of dumps, or of the cluster, request beyond their need."""
     table = read_table(history_sources(options, None), options.until, lambda _name: True)
-    reader = ManifestReader(live, results=[])  # The audit has reported what cannot be read.
+    reader = ManifestReader(live, is_silent=True)  # The audit has reported what cannot be read.
     paths = [
         path
         for file in files

@@ -183,7 +183,7 @@ class HistorySelection(msgspec.Struct, frozen=True):
 
     def matches(self, series: "SeriesName") -> bool:
         """Whether a series is selected."""
-        from memqos.size.consequences import workload_of
+        from memqos.size.consequences import owner_names
 
         if self.namespace is not None and series.namespace != self.namespace:
             return False
@@ -191,7 +191,7 @@ class HistorySelection(msgspec.Struct, frozen=True):
             return True
         if not self.names:
             return not self.manifests
-        own = {series.text, series.pod, workload_of(series.pod)}
+        own = {series.text, series.pod, *owner_names(series.pod)}
         return any(name in own or name == f"{series.namespace}/{series.pod}" for name in self.names)
 
 

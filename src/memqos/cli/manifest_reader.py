@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal
 
 from memqos.cli.output import complain
-from memqos.errors import InputError, quote_excerpt
+from memqos.errors import InputError, nearest_name, quote_excerpt
 from memqos.host.manifest_files import load_files
 from memqos.kube.pod import Pod
 from memqos.kube.validation import fractional_bytes
@@ -31,9 +31,10 @@ LocatedPod = tuple[Template, Pod]
 class ManifestReader:
     """Reads manifests, and objects of a live cluster, and counts the faults it met.
 
-    A folder, a stream of documents and a List hold whatever an application needs, so objects
-    without pods are skipped there and counted, unless the reader is `strict`. A file that holds
-    such an object alone is a fault. With `results` what is wrong is added to them, not printed.
+    A folder, a stream of documents and a List hold whatever an application needs, so objects of
+    other kinds are skipped there and counted, unless the reader is `strict`. A file that holds
+    such objects alone is a fault. With `results` what is wrong is added to them, not printed; if
+    the reader `is_silent`, nothing is.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ManifestReader:
         *,
         strict: bool = False,
         results: "list[CheckResult] | None" = None,
+        is_silent: bool = False,
     ) -> None:
         self.faults = 0
         self.pods_read = 0
@@ -49,10 +51,12 @@ class ManifestReader:
         self._results = results
         self._live = live
         self._strict = strict
+        self._is_silent = is_silent
         self._skipped: Counter[str] = Counter()
 
     def pods(self, paths: Sequence[str]) -> Iterator[LocatedPod]:
         """Every pod that could be read, and where it comes from."""
+        met = self.pods_read + self.faults
         for document, place in self._documents(paths):
             for found in pods(_document_of_pods(document)):
                 if isinstance(found, Template):
@@ -61,13 +65,30 @@ class ManifestReader:
                     self._skipped[found.kind or "of no kind"] += 1
                 else:
                     self.refuse(found.fault if isinstance(found, NoPods) else found)
+        if self.pods_read + self.faults == met and not self._skipped:
+            self._report_no_pods(paths)
         self._report_skipped("as they have no pods")
+
+    def _report_no_pods(self, paths: Sequence[str]) -> None:
+        """Report empty lists, as kubectl prints them for a namespace that has no pods."""
+        live = self._live
+        files = [path for path in paths if live is None or not live.is_object_path(path)]
+        if files and not self._is_silent:
+            shown = ", ".join("<stdin>" if file == "-" else file for file in files)
+            complain(f"there are no pods in {shown} – is it the right file, the right namespace?")
 
     def _may_skip(self, found: NoPods, document: Document, place: "_Place") -> bool:
         if self._strict:
             return False
         is_listed = found.kind != document.kind
         return place == "folder" or bool(found.kind and (place == "stream" or is_listed))
+
+    def _may_skip_kind(self, item: "Item", place: "_Place", kinds: Collection[str]) -> bool:
+        if place == "folder" or self._strict:
+            return place == "folder"
+        is_one_of_several = place == "stream" or bool(item.path)
+        is_misspelt = nearest_name(item.kind, kinds, cutoff=0.85) is not None
+        return is_one_of_several and bool(item.kind) and not is_misspelt
 
     def objects(self, paths: Sequence[str], kinds: Collection[str]) -> Iterator["Item"]:
         """Every object of these kinds, and where it comes from."""
@@ -84,16 +105,24 @@ class ManifestReader:
     ) -> Iterator["Item"]:
         from memqos.manifests.objects import objects
 
+        has_any = False
+        wrong: InputError | None = None
         for document, place in documents:
             for item in objects(document):
                 if isinstance(item, InputError):
                     self.refuse(item)
                 elif item.kind in kinds:
+                    has_any = True
                     yield item
-                elif place == "folder":
+                elif self._may_skip_kind(item, place, kinds):
                     self._skipped[item.kind or "of no kind"] += 1
+                    if wrong is None and place != "folder":
+                        wrong = _wrong_kind_error(item, kinds)
                 else:
                     self.refuse(_wrong_kind_error(item, kinds))
+        if wrong is not None and not has_any:
+            self._skipped.clear()
+            self.refuse(wrong)
         self._report_skipped(f"as only {' and '.join(kinds)} are used here")
 
     def refuse(self, error: InputError) -> None:
@@ -135,7 +164,7 @@ class ManifestReader:
         return load_files([path])
 
     def _report_skipped(self, why: str) -> None:
-        if self._skipped:
+        if self._skipped and not self._is_silent:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self._skipped.items())
             complain(f"skipped, {why}: {kinds}")
             self._skipped.clear()
@@ -168,6 +197,8 @@ class ManifestReader:
             self._report(template.error(message, field, hint), "warning")
 
     def _report(self, error: InputError, level: "CheckLevel") -> None:
+        if self._is_silent:
+            return
         if self._results is None:
             complain(error, "" if level == "error" else f"{level}: ")
             return

@@ -140,7 +140,7 @@ def _unread_notes(faults: int) -> tuple[str, ...]:
 
 
 def _read_usage(file: str, live: LiveCluster | None = None) -> "UsageReport":
-    from memqos.cluster.usage_report import read_usage_report
+    from memqos.cluster.usage_report import UsageReport, read_usage_report
     from memqos.host.manifest_files import load_file
     from memqos.manifests.documents import read_documents
 
@@ -150,10 +150,17 @@ def _read_usage(file: str, live: LiveCluster | None = None) -> "UsageReport":
             raise data
     else:
         name, data = load_file(file)
-    document = next(iter(read_documents(data, name)))
-    if isinstance(document, InputError):
-        raise document
-    return read_usage_report(document)
+    pods: dict[str, PodMemoryUsage] = {}
+    observations: dict[str, SignalObservation] = {}
+    summed = False
+    for document in read_documents(data, name):
+        if isinstance(document, InputError):
+            raise document
+        report = read_usage_report(document)
+        pods |= report.pods
+        observations |= report.observations
+        summed |= report.summed
+    return UsageReport(pods, observations, summed=summed)
 
 
 def _sum_notes(used: "UsageReport") -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """What pods use, out of any of three documents.
 
-- PodMetrics or a PodMetricsList, as the metrics API has them: the containers' working sets, summed.
+- PodMetrics or a PodMetricsList, as the metrics API has them, or a List of them, as `kubectl get
+  podmetrics` prints them: the containers' working sets, summed.
 - The kubelet's /stats/summary: the very numbers the kubelet ranks by, and the node's.
 - A mapping of pods, `namespace/name`, to a quantity or to a mapping of containers to quantities.
 """
@@ -18,7 +19,8 @@ from memqos.manifests.documents import Document, decoding_error, unlike
 from memqos.manifests.objects import objects
 from memqos.manifests.positions import FieldPath
 
-METRICS_KINDS: Final = frozenset({"PodMetrics", "PodMetricsList"})
+METRICS_KIND: Final = "PodMetrics"
+METRICS_KINDS: Final = frozenset({METRICS_KIND, "PodMetricsList", "List"})
 _ALL_PODS: Final = "pods"
 
 
@@ -37,11 +39,7 @@ def read_usage_report(document: Document) -> UsageReport:
     if document.kind in METRICS_KINDS:
         return _metrics(document)
     if document.kind:
-        raise document.error(
-            f"a {document.kind} has no usage of pods",
-            ("kind",),
-            "give a PodMetricsList, a kubelet's /stats/summary, or a mapping of pods to quantities",
-        )
+        raise document.error(*_no_usage(document.kind))
     if isinstance(data.get("node"), dict) and isinstance(data.get("pods"), list):
         return _summary(document)
     return _mapping(document)
@@ -70,11 +68,19 @@ class _PodMetrics(msgspec.Struct, frozen=True):
     containers: tuple[_ContainerMetrics, ...] | None = None
 
 
+def _no_usage(kind: str) -> tuple[str, str, str]:
+    """What is wrong with an object of a kind, in which field, and what to give instead."""
+    hint = "give a PodMetricsList, a kubelet's /stats/summary, or a mapping of pods to quantities"
+    return f"a {kind or 'nameless kind'} has no usage of pods", "kind", hint
+
+
 def _metrics(document: Document) -> UsageReport:
     pods: dict[str, PodMemoryUsage] = {}
     for item in objects(document):
         if isinstance(item, InputError):
             raise item
+        if item.kind != METRICS_KIND:
+            raise item.error(*_no_usage(item.kind))
         metrics = item.decode(_PodMetrics)
         containers: dict[str, int | None] = {}
         for index, container in enumerate(metrics.containers or ()):

@@ -26,6 +26,7 @@ ReadProgress = Callable[[int, int], None]
 """Called with how many bytes and objects were read since the last call."""
 
 FAULTS_LISTED: Final = 1000
+_USAGE_HINT: Final = "give the answer of the metrics API, or a kubelet's /stats/summary"
 
 
 class _BlockStart(NamedTuple):
@@ -211,17 +212,26 @@ def read_usage(files: Iterable[str]) -> tuple[dict[str, MeasuredUsage], list[Inp
     faults: list[InputError] = []
     for file in files:
         if _is_metrics(file):
-            with CensusReader(1, {}, lambda size, objects: None) as reader:
-                reader.read([dump_of(file)])
-                faults += reader.faults
-                for key, used in reader.cluster_objects().usage.items():
-                    found.merge_usage(key, used)
+            faults += _read_metrics_list(file, found)
             continue
         try:
             _read_usage_file(file, found)
         except InputError as error:
             faults.append(error)
     return found.usage, faults
+
+
+def _read_metrics_list(file: str, found: Census) -> list[InputError]:
+    """Add the usage in a list of the metrics API; what could not be read."""
+    counts: list[int] = []
+    with CensusReader(1, {}, lambda _, objects: counts.append(objects)) as reader:
+        reader.read([dump_of(file)])
+        usage = reader.cluster_objects().usage
+        for key, used in usage.items():
+            found.merge_usage(key, used)
+        if any(counts) and not usage and not reader.faults:
+            return [InputError("it has no usage of pods", file=file, hint=_USAGE_HINT)]
+        return reader.faults
 
 
 def _is_metrics(file: str) -> bool:

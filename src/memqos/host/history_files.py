@@ -1,5 +1,6 @@
 """Histories in files, read as a stream: CSV, saved answers of Prometheus, dumps of pod metrics."""
 
+import codecs
 import csv
 import gzip
 import io
@@ -44,6 +45,9 @@ class HistoryFile(NamedTuple):
                 head = raw.peek(2)[:2]
                 unpacked = gzip.GzipFile(fileobj=raw) if head == _GZIP else raw
                 with io.BufferedReader(cast(io.RawIOBase, unpacked), 1 << 20) as opened:
+                    # Spreadsheets and PowerShell begin a file with a byte order mark.
+                    if opened.peek(len(codecs.BOM_UTF8)).startswith(codecs.BOM_UTF8):
+                        opened.read(len(codecs.BOM_UTF8))
                     if opened.peek(1)[:1] in (b"{", b"["):
                         yield from _json_batches(opened, self.path)
                     else:
@@ -254,13 +258,18 @@ class _Kind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
+_METRICS_LISTS: Final = frozenset({"PodMetricsList", "List"})
+"""As the metrics API has them, and as `kubectl get podmetrics -o json` prints them."""
+_METRICS_COMMAND: Final = "save kubectl get --raw /apis/metrics.k8s.io/v1beta1/pods"
+
+
 def _json_batches(stream: IO[bytes], file: str) -> Iterator[SampleBatch]:
     """One document, or one a line."""
     line = stream.readline(_LARGEST_JSON)
     while line:
         try:
             kind = msgspec.json.decode(line, type=_Kind).kind
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             # Indented: a document that continues to the end of the file.
             line += stream.read(_LARGEST_JSON - len(line))
             if stream.read(1):
@@ -270,8 +279,10 @@ def _json_batches(stream: IO[bytes], file: str) -> Iterator[SampleBatch]:
                     hint="save shorter ranges, one answer a line",
                 ) from None
             kind = _kind_of(line, file)
-        if kind == "PodMetricsList":
+        if kind in _METRICS_LISTS:
             yield from _metrics_batches(line, file)
+        elif kind:
+            raise InputError(f"a {kind} has no history of usage", file=file, hint=_METRICS_COMMAND)
         else:
             yield from answer_batches(decode_answer(line, file))
         line = stream.readline(_LARGEST_JSON)
@@ -280,6 +291,8 @@ def _json_batches(stream: IO[bytes], file: str) -> Iterator[SampleBatch]:
 def _kind_of(data: bytes, file: str) -> str:
     try:
         return msgspec.json.decode(data, type=_Kind).kind
+    except msgspec.ValidationError:
+        return ""
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"this is not JSON: {error}", file=file) from None
 
@@ -292,10 +305,21 @@ def _metrics_batches(data: bytes, file: str) -> Iterator[SampleBatch]:
             at = datetime.fromisoformat(pod.timestamp).timestamp()
             for container in pod.containers:
                 parts = (pod.metadata.namespace, pod.metadata.name, container.name)
-                used = float(Quantity.parse(container.usage.get("memory", "0")).value)
-                yield SampleBatch(SeriesName("/".join(parts), *parts), "usage", [at], [used])
+                name = SeriesName("/".join(parts), *parts)
+                used = _bytes(container.usage.get("memory", "0"), name, file)
+                yield SampleBatch(name, "usage", [at], [used])
     except (msgspec.ValidationError, ValueError) as error:
-        raise InputError(f"this PodMetricsList is broken: {error}", file=file) from None
+        what = f"this is not a list of PodMetrics: {error}"
+        raise InputError(what, file=file, hint=_METRICS_COMMAND) from None
+
+
+def _bytes(text: str, name: SeriesName, file: str) -> float:
+    try:
+        return float(Quantity.parse(text).value)
+    except OverflowError:
+        return float("inf")
+    except InputError as error:
+        raise InputError(error.what, file=file, field=name.text, hint=error.hint) from None
 
 
 def read_files(paths: Sequence[str]) -> Iterator[SampleBatch]:

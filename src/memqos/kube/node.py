@@ -109,7 +109,9 @@ WINDOWS: Final = "windows"
 def node_os(node: Node) -> str | None:
     """The operating system that a Node reports; None where it does not."""
     info = node.status.node_info
-    return (info and info.operating_system) or (node.metadata.labels or {}).get(OS_LABEL)
+    reported = (info and info.operating_system) or (node.metadata.labels or {}).get(OS_LABEL)
+    # Virtual Kubelet reports `Linux`; its label, which pods select, is in lower case.
+    return reported and reported.lower()
 
 
 class Capacity(msgspec.Struct, frozen=True):

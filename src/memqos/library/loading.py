@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 import msgspec
 
@@ -14,6 +14,8 @@ from memqos.manifests.objects import NoPods, Template, pods
 
 Source = str | os.PathLike[str]
 """A file, a folder, or the text of a manifest."""
+_TEXT_NAME: Final = "<text>"
+"""What errors call a text, which has no file."""
 
 
 class LoadedPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +61,7 @@ def documents_in(source: Source) -> Iterator[Document]:
     if not isinstance(source, str | os.PathLike):
         raise wrong_type("source", source, "a path, or the text of a manifest")
     if is_text(source):
-        loaded: Iterable[tuple[str, bytes | InputError]] = [("<text>", source.encode())]
+        loaded: Iterable[tuple[str, bytes | InputError]] = [(_TEXT_NAME, source.encode())]
     else:
         loaded = load_files([os.fspath(source)])
     for file, data in loaded:
@@ -94,7 +96,8 @@ def one_document(source: Source, kind: str) -> Document:
     for document in documents_in(source):
         if document.kind == kind:
             return document
-    raise InputError(f"there is no {kind} in it", file=os.fspath(source))
+    file = _TEXT_NAME if is_text(source) else os.fspath(source)
+    raise InputError(f"there is no {kind} in it", file=file)
 
 
 def check_list(field: str, given: object, expected: str) -> None:

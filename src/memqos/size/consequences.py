@@ -123,9 +123,20 @@ def container_levels(pod: Pod, planner: Planner) -> dict[str, ContainerLevels]:
 _SUFFIX: Final = "[bcdfghjklmnpqrstvwxz2456789]"
 _REPLICA: Final = re.compile(rf"-{_SUFFIX}{{7,10}}-{_SUFFIX}{{5}}$")
 _OTHER: Final = re.compile(rf"-(?:{_SUFFIX}{{5}}|\d+)$")
+# getJobName(), pkg/controller/cronjob/cronjob_controllerv2.go: the Job of a run is named by the
+# minute since 1970, here of 2021 to 2046. A date, such as 20260302, is another number.
+_CRON_RUN: Final = re.compile(rf"-(?:2[7-9]|3\d)\d{{6}}-{_SUFFIX}{{5}}$")
 
 
 def workload_of(pod: str) -> str:
     """The name of the workload that a pod belongs to, as its name shows it."""
-    shorter = _REPLICA.sub("", pod)
-    return shorter if shorter != pod else _OTHER.sub("", pod)
+    for names in (_CRON_RUN, _REPLICA, _OTHER):
+        shorter = names.sub("", pod)
+        if shorter != pod:
+            return shorter
+    return pod
+
+
+def owner_names(pod: str) -> tuple[str, str]:
+    """The names of its workload, and of the ReplicaSet or Job that it may have within it."""
+    return workload_of(pod), _OTHER.sub("", pod)

@@ -234,6 +234,11 @@ class SeriesHistory:
         return gap if gap > 2 * max(self.interval, self.slots.width) else 0.0
 
 
+def is_usable(at: float, value: float) -> bool:
+    """Whether a sample has a time in seconds and an amount of memory: neither is NaN, say."""
+    return 0.0 <= at <= _LATEST and 0.0 <= value < _LARGEST
+
+
 def _usual_interval(times: Sequence[float], end: float) -> float:
     used = islice((at for at in times if 0.0 <= at <= end), 64)
     steps = sorted(later - earlier for earlier, later in pairwise(used) if earlier < later)

@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from memqos.size.history import is_usable
+
 _DAY: Final = 86_400.0
 _MAX_EPISODES: Final = 100
 _GAP: Final = 600.0
@@ -66,9 +68,9 @@ class Replay:
         self._killed = _ExcessCounter(levels.max, is_one_event=True)
 
     def add(self, times: Sequence[float], values: Sequence[float]) -> None:
-        """Count samples in order; earlier ones than the last are skipped."""
+        """Count samples in order; earlier ones than the last, and unusable ones, are skipped."""
         for at, value in zip(times, values, strict=True):
-            if not value >= 0:
+            if not is_usable(at, value):
                 continue
             if self._last is not None:
                 before, used = self._last

@@ -12,6 +12,7 @@ from memqos.size.consequences import (
     ContainerLevels,
     MemorySize,
     container_levels,
+    owner_names,
     pod_with_sizes,
     resized_pod,
     workload_of,
@@ -39,7 +40,7 @@ class WorkloadManifest(msgspec.Struct, frozen=True):
         """Whether a series is of one of its pods."""
         if self.namespace is not None and name.namespace != self.namespace:
             return False
-        return name.pod == self.name or (self.kind != "pod" and workload_of(name.pod) == self.name)
+        return name.pod == self.name or (self.kind != "pod" and self.name in owner_names(name.pod))
 
 
 class SizedContainer(msgspec.Struct, frozen=True):

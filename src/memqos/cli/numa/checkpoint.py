@@ -188,19 +188,19 @@ def _print_verification(file: str, verified: _Verification) -> None:
     print_lines([f"{file}{kind}"])
     for each in verified.checksums:
         if each.holds:
-            print(f"  {each.field} {each.stored} holds")
+            print_lines([f"  {each.field} {each.stored} holds"])
         elif not each.stored:
-            print(f"  no {each.field}: a kubelet does not verify the file")
+            print_lines([f"  no {each.field}: a kubelet does not verify the file"])
     for sentence in verified.why:
         print_lines([f"  {sentence}"])
     for note in verified.notes:
         print_lines([f"  note: {note}"])
     against = "" if verified.standing is None else f" on {verified.standing.against}"
     if verified.verdict == "usable":
-        print(f"usable: a kubelet starts with it{against}")
+        print_lines([f"usable: a kubelet starts with it{against}"])
     else:
-        print(f"{verified.verdict}: a kubelet does not start with it{against}")
-        print(f"  next: {verified.next}")
+        print_lines([f"{verified.verdict}: a kubelet does not start with it{against}"])
+        print_lines([f"  next: {verified.next}"])
 
 
 def _verification_data(file: str, verified: _Verification) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def repair(
     if isinstance(found, UnreadableCheckpoint):
         raise checkpoint_error(found, options.file, _HOPELESS)
     if found.how == "whole" and check_state(options, found.loaded).kind is None:
-        print(f"{options.file}: usable as it is, nothing to repair")
+        print_lines([f"{options.file}: usable as it is, nothing to repair"])
         return 0
     made = _rebuild(options, found.loaded)
     proof = check_state(options, LoadedCheckpoint(made.state, found.loaded.version))
@@ -322,13 +322,13 @@ def _write_state(target: str, text: str) -> None:
 def _print_repair(
     options: StateCheckOptions, found: SalvagedState, made: RebuiltState, target: str
 ) -> None:
-    print(f"{options.file}: {_SALVAGE_WORDS[found.how]}")
-    print(f"  {pluralize(len(made.state.assignments), 'pod')} kept")
+    print_lines([f"{options.file}: {_SALVAGE_WORDS[found.how]}"])
+    print_lines([f"  {pluralize(len(made.state.assignments), 'pod')} kept"])
     for uid in made.excluded:
         print_lines([f"  pod {uid} is dropped: the machine lacks memory assigned to it"])
     if options.machine is None:
-        print("  no machine given: the machine in the file is used")
-    print(f"written to {target}")
+        print_lines(["  no machine given: the machine in the file is used"])
+    print_lines([f"written to {target}"])
 
 
 DIFFERENT = 2
@@ -350,7 +350,7 @@ def diff(one: str, other: str, output: OutputFormat) -> int:
         rows = [["", "", one, other, ""], *[_diff_row(each) for each in found]]
         print_lines([Table(rows, left=2)])
     else:
-        print("both say the same")
+        print_lines(["both say the same"])
     return DIFFERENT if found else 0
 
 
