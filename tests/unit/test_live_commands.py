@@ -88,7 +88,7 @@ class TestExplain:
             "     request  limit      min  low     high  max  score_adj  weight  max",
             "pod      1Gi    2Gi        –    –        –  2Gi                  1    –",
             "└ c      1Gi    2Gi        0    0  1.800Gi  2Gi        875       1  max",
-            "  note: read from the cluster: defaults are set and it is accepted already",
+            "  note: read from the cluster, which has set its defaults and accepted it",
         ]
         data = memqos("explain", "pod/web-0", "-o", "json").data
         assert data["enablement"]["source"] == "configz"
@@ -143,7 +143,7 @@ class TestExplain:
         (explained,) = done.data["pods"]
         assert explained["defaulted"]["containers"]["c"]["requests"] == {}
         assert (
-            "read from the cluster: defaults are set and it is accepted already"
+            "read from the cluster, which has set its defaults and accepted it"
             in (explained["notes"])
         )
 
@@ -351,7 +351,7 @@ class TestAdmit:
         )
         done = self.admit("-n", "shop")
         assert done.code == 1
-        assert "no answer without all of it" in done.err
+        assert "it could not be read completely, so there is no answer" in done.err
 
 
 class TestRank:
