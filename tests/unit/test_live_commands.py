@@ -248,6 +248,47 @@ class TestResize:
         assert done.code == 64
 
 
+class TestHistory:
+    """`size` and `backtest` of objects of a cluster."""
+
+    @pytest.fixture
+    def history(self, tmp_path: Path) -> str:
+        file = tmp_path / "usage.csv"
+        usage = "".join(f"shop/web-0/c,{at * 300},{200 << 20}\n" for at in range(900))
+        file.write_text(f"series,t_seconds,usage_bytes\n{usage}")
+        return str(file)
+
+    @pytest.mark.parametrize("command", ["size", "backtest"])
+    def test_go_by_the_release_of_the_cluster_as_explain_does(
+        self, server: FakeApiServer, history: str, command: str
+    ) -> None:
+        limits = {"memory": "2Gi"}
+        server.pods.put(in_shop("web-0", None, requests={"memory": "1Gi"}, limits=limits))
+        done = memqos(command, "pod/web-0", "--context", "dev", "--history", history)
+        assert done.code == 0
+        assert "MemoryQoS is on: the default of 1.37, and no kubelet configuration" in done.out
+        assert "note: the release is that of the API server, v1.37.2" in done.out
+        options = ("--context", "dev", "--release", "1.30", "--history", history)
+        assert "off in 1.30" in memqos(command, "pod/web-0", *options).out
+
+    @pytest.mark.parametrize("command", ["size", "backtest"])
+    def test_go_by_the_kubelet_of_a_pod_that_runs(
+        self, server: FakeApiServer, history: str, command: str
+    ) -> None:
+        server.stores["nodes"].put(node("node-1"))
+        config = {"featureGates": {"MemoryQoS": True}}
+        answer = json.dumps({"kubeletconfig": config}).encode()
+        server.answers["/api/v1/nodes/node-1/proxy/configz"] = 200, {}, answer
+        limits = {"memory": "2Gi"}
+        server.pods.put(in_shop("web-0", requests={"memory": "1Gi"}, limits=limits))
+        done = memqos(command, "pod/web-0", "--context", "dev", "--history", history)
+        assert "MemoryQoS is on: the running kubelet has MemoryQoS=true" in done.out
+
+    def test_files_alone_need_no_cluster(self, server: FakeApiServer, history: str) -> None:
+        memqos("size", "examples/one.yaml", "--context", "dev", "--history", history)
+        assert server.request_log == []
+
+
 class TestFit:
     def test_a_manifest_against_the_cluster(self, server: FakeApiServer) -> None:
         server.stores["nodes"].put(node("node-1"))
