@@ -17,7 +17,7 @@ _DEFAULT_MAX_PODS: Final = 110
 """The kubelet's own default of maxPods (apis/config/v1beta1/defaults.go)."""
 
 
-class SnapshotNode(msgspec.Struct, frozen=True, kw_only=True):
+class CountedNode(msgspec.Struct, frozen=True, kw_only=True):
     """What a snapshot says of its node; amounts in thousandths."""
 
     name: str
@@ -27,7 +27,7 @@ class SnapshotNode(msgspec.Struct, frozen=True, kw_only=True):
     """Allocatable before eviction thresholds."""
 
 
-def snapshot_node(snapshot: "Snapshot", file: str, node_settings: "NodeSettings") -> SnapshotNode:
+def snapshot_node(snapshot: "Snapshot", file: str, node_settings: "NodeSettings") -> CountedNode:
     """The node of a snapshot; one that does not say which cpus pods may use is refused."""
     from memqos.kube.node import after_eviction, allocatable
 
@@ -41,7 +41,7 @@ def snapshot_node(snapshot: "Snapshot", file: str, node_settings: "NodeSettings"
         published[MEMORY] = after_eviction(capacity, memory, node_settings.config) * 1000
         unreserved[MEMORY] = memory * 1000
     places = {PODS_RESOURCE: _max_pods(node_settings) * 1000}
-    return SnapshotNode(
+    return CountedNode(
         name=names[0] if names else file,
         published=published | places,
         unreserved=unreserved | places,
