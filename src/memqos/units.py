@@ -1,5 +1,6 @@
-"""Numbers for people: bytes, counts and times, each spelled one way everywhere."""
+"""Numbers and lists for people: bytes, counts, names, times, each spelled one way everywhere."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -55,6 +56,12 @@ def scientific(amount: int) -> str:
 def pluralize(count: int, noun: str, many: str | None = None) -> str:
     """`1 pod`, `2 pods`."""
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def name_some(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, and how many there are besides: `a, b, c and 4 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def format_time(milliseconds: int) -> str:

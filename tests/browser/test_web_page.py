@@ -12,6 +12,8 @@ from tests.fakes.busy_node import MI, BusyNode, agent_answering, container_path,
 from tests.fakes.node import memory_folder
 from tests.unit.test_web_command import SNAPSHOT, Server, serving
 
+from memqos.units import format_bytes
+
 pytestmark = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
 
 EVIL = '<img src=x onerror="document.title=1">\u202e\u0007'
@@ -112,6 +114,18 @@ def test_rows_are_live(tab: Tab, server: Server, node: BusyNode) -> None:
     shows(tab, "shop/web-0003", ".rows .row")
     shows(tab, "222Mi", ".rows .row")
     node.write(container_path(3), "memory.current", 4 * MI)
+
+
+def test_an_amount_reads_as_in_the_terminal(tab: Tab, server: Server) -> None:
+    amounts = [0, 1023, 1100 << 20, (1 << 30) - 1024, 3_066_662_912, 107_371_215_584, 2 << 40]
+    amounts += [(12 << 30) + (1 << 27), 1_048_530_944]  # a half, and one that becomes 1000Mi
+    open_page(tab, server)
+    tab.value(
+        "import('/elements.js').then(({ bytes }) => "
+        f"{{ window.amountTexts = {amounts}.map((each) => bytes(each)); }}); 0"
+    )
+    eventually("the amounts are written", lambda: tab.value("window.amountTexts") is not None)
+    assert tab.value("window.amountTexts") == [format_bytes(each) for each in amounts]
 
 
 def test_a_keyboard_is_enough(tab: Tab, server: Server) -> None:

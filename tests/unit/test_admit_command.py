@@ -281,7 +281,7 @@ def test_a_state_that_cannot_be_read_gives_no_verdict(
     assert done.code == 1
     assert done.out == ""
     assert says in done.err
-    assert "no answer without all of it" in done.err
+    assert "it could not be read completely, so there is no answer" in done.err
 
 
 def test_a_missing_file_is_reported() -> None:

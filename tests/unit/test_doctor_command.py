@@ -224,3 +224,13 @@ def test_reservations_are_recommended_by_what_daemons_use(tmp_path: Path) -> Non
     without = memqos("doctor", "--reserved", "--snapshot", str(NODES / "systemd.json"))
     assert without.code == 1
     assert "no cgroup outside kubepods is known" in without.err
+
+
+def test_the_configured_driver_is_read_of_the_kubelets_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text("kind: Pod\n---\nkind: KubeletConfiguration\ncgroupDriver: systemd\n")
+    node = str(NODES / "cgroupfs.json")
+    assert doctor("--snapshot", node, "--kubelet", str(file)) == 2
+    assert judged(capsys)["tree/driver"]["where"] == "/kubepods"

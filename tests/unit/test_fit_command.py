@@ -267,3 +267,15 @@ def test_absurd_numbers_are_answered_too(tmp_path: Path) -> None:
     done = fit(pod(memory=huge), state, tmp_path, "-o", "json")
     assert done.code == 2
     assert done.data["pods"][0]["fitting"] == 0
+
+
+def test_a_node_of_an_unknown_release_is_an_error_and_the_others_are_still_compared(
+    tmp_path: Path,
+) -> None:
+    old = yaml.safe_load(node("old"))
+    old["status"]["nodeInfo"] = {"kubeletVersion": "v1.20.4"}
+    done = fit(pod(memory="1Gi"), "---\n".join([node("new"), yaml.safe_dump(old)]), tmp_path)
+    assert done.code == 1
+    assert "nodes.yaml:21:21: status.nodeInfo.kubeletVersion" in done.err
+    assert "Kubernetes 1.20 is older than any release that memqos supports" in done.err
+    assert "pod/web  fits 1 of 1 node, best new" in done.out

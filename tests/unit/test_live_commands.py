@@ -88,7 +88,7 @@ class TestExplain:
             "     request  limit      min  low     high  max  score_adj  weight  max",
             "pod      1Gi    2Gi        –    –        –  2Gi                  1    –",
             "└ c      1Gi    2Gi        0    0  1.800Gi  2Gi        875       1  max",
-            "  note: read from the cluster: defaults are set and it is accepted already",
+            "  note: read from the cluster, which has set its defaults and accepted it",
         ]
         data = memqos("explain", "pod/web-0", "-o", "json").data
         assert data["enablement"]["source"] == "configz"
@@ -143,7 +143,7 @@ class TestExplain:
         (explained,) = done.data["pods"]
         assert explained["defaulted"]["containers"]["c"]["requests"] == {}
         assert (
-            "read from the cluster: defaults are set and it is accepted already"
+            "read from the cluster, which has set its defaults and accepted it"
             in (explained["notes"])
         )
 
@@ -246,6 +246,47 @@ class TestResize:
     def test_a_context_is_of_no_use_to_files(self, server: FakeApiServer) -> None:
         done = memqos("resize", "examples/one.yaml", "examples/one.yaml", "--context", "other")
         assert done.code == 64
+
+
+class TestHistory:
+    """`size` and `backtest` of objects of a cluster."""
+
+    @pytest.fixture
+    def history(self, tmp_path: Path) -> str:
+        file = tmp_path / "usage.csv"
+        usage = "".join(f"shop/web-0/c,{at * 300},{200 << 20}\n" for at in range(900))
+        file.write_text(f"series,t_seconds,usage_bytes\n{usage}")
+        return str(file)
+
+    @pytest.mark.parametrize("command", ["size", "backtest"])
+    def test_go_by_the_release_of_the_cluster_as_explain_does(
+        self, server: FakeApiServer, history: str, command: str
+    ) -> None:
+        limits = {"memory": "2Gi"}
+        server.pods.put(in_shop("web-0", None, requests={"memory": "1Gi"}, limits=limits))
+        done = memqos(command, "pod/web-0", "--context", "dev", "--history", history)
+        assert done.code == 0
+        assert "MemoryQoS is on: the default of 1.37, and no kubelet configuration" in done.out
+        assert "note: the release is that of the API server, v1.37.2" in done.out
+        options = ("--context", "dev", "--release", "1.30", "--history", history)
+        assert "off in 1.30" in memqos(command, "pod/web-0", *options).out
+
+    @pytest.mark.parametrize("command", ["size", "backtest"])
+    def test_go_by_the_kubelet_of_a_pod_that_runs(
+        self, server: FakeApiServer, history: str, command: str
+    ) -> None:
+        server.stores["nodes"].put(node("node-1"))
+        config = {"featureGates": {"MemoryQoS": True}}
+        answer = json.dumps({"kubeletconfig": config}).encode()
+        server.answers["/api/v1/nodes/node-1/proxy/configz"] = 200, {}, answer
+        limits = {"memory": "2Gi"}
+        server.pods.put(in_shop("web-0", requests={"memory": "1Gi"}, limits=limits))
+        done = memqos(command, "pod/web-0", "--context", "dev", "--history", history)
+        assert "MemoryQoS is on: the running kubelet has MemoryQoS=true" in done.out
+
+    def test_files_alone_need_no_cluster(self, server: FakeApiServer, history: str) -> None:
+        memqos("size", "examples/one.yaml", "--context", "dev", "--history", history)
+        assert server.request_log == []
 
 
 class TestFit:
@@ -351,7 +392,7 @@ class TestAdmit:
         )
         done = self.admit("-n", "shop")
         assert done.code == 1
-        assert "no answer without all of it" in done.err
+        assert "it could not be read completely, so there is no answer" in done.err
 
 
 class TestRank:

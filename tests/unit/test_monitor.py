@@ -9,10 +9,10 @@ from tests.fakes.busy_node import MI, BusyNode, agent_answering, container_path,
 
 from memqos.converge import refresher
 from memqos.converge.cluster_nodes import ClusterNodes
-from memqos.converge.live_node import RESYNC, LiveNode
+from memqos.converge.live_node import RESYNC, SETTINGS, LiveNode
 from memqos.converge.node_plan import PlanOptions
 from memqos.converge.node_sources import PlaybackNode
-from memqos.converge.observation import load_kubelet_config, observe_live
+from memqos.converge.observation import ObservedNode, load_kubelet_config, observe_live
 from memqos.converge.observed_rows import OBSERVED_FILES
 from memqos.converge.pod_sources import parse_pod_source
 from memqos.draw.text.node_rows import node_lines
@@ -44,16 +44,25 @@ class Clock:
 def live_node(node: BusyNode, clock: Clock) -> LiveNode:
     pods = parse_pod_source(str(node.pods_file), KubeletCredentials())
     machine = Machine(layout="v2", meminfo="MemTotal: 4194304 kB\n", page_size=4096)
-    observation = observe_live(
-        pods,
-        OBSERVED_FILES,
-        roots=Roots(cgroup=str(node.root)),
-        configuration=load_kubelet_config(str(node.kubelet_file)),
-        machine=machine,
-    )
+
+    def observe() -> ObservedNode:
+        return observe_live(
+            pods,
+            OBSERVED_FILES,
+            roots=Roots(cgroup=str(node.root)),
+            configuration=load_kubelet_config(str(node.kubelet_file)),
+            machine=machine,
+        )
+
     options = PlanOptions(release="1.36", agent=True)
     return LiveNode(
-        observation, pods, options, root=str(node.root), socket=node.socket, clock=clock
+        observe(),
+        pods,
+        options,
+        root=str(node.root),
+        socket=node.socket,
+        observe=observe,
+        clock=clock,
     )
 
 
@@ -116,6 +125,24 @@ def test_a_removed_container_is_dropped_and_a_new_one_is_found(
     node.make(path, MI, limit=256)
     clock.now += RESYNC
     assert len(source.read((), ALL).rows) == 6
+
+
+def test_a_kubelet_with_another_configuration_is_noticed(node: BusyNode, clock: Clock) -> None:
+    source = live_node(node, clock)
+    assert "MemoryQoS is on" in str(source.read((), ALL).enablement)
+    high = source.read((), ALL).planned[container_path(1)]["memory.high"].value
+    node.kubelet_file.write_text(
+        "kind: KubeletConfiguration\ncgroupDriver: cgroupfs\nfeatureGates: {MemoryQoS: false}\n"
+    )
+    clock.now += SETTINGS
+    instant = source.read((), ALL)
+    assert "MemoryQoS is off" in str(instant.enablement)
+    assert instant.planned[container_path(1)]["memory.high"].value != high
+    node.kubelet_file.unlink()
+    clock.now += SETTINGS
+    instant = source.read((), ALL)
+    assert "MemoryQoS is off" in str(instant.enablement)
+    assert any("could not be read again" in note for note in instant.notes)
 
 
 def test_the_agent_adds_its_guard_and_its_plan(node: BusyNode, clock: Clock) -> None:

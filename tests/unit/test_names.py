@@ -127,6 +127,20 @@ def test_the_decision_on_names_lists_modules_that_exist() -> None:
     assert [name for name in now if not _is_in_package(name.replace("/", "."))] == []
 
 
+def test_the_decision_on_names_lists_names_that_exist() -> None:
+    page = (SOURCE.parents[1] / "docs/decisions/0013-names.md").read_text()
+    table = page.partition("## Classes and functions")[2]
+    now = set(re.findall(r"→ `(\w+)`", table))
+    defined = {
+        node.id if isinstance(node, ast.Name) else node.name
+        for tree in modules().values()
+        for node in ast.walk(tree)
+        if isinstance(node, Function | ast.ClassDef | ast.Name)
+    }
+    assert len(now) > 500
+    assert sorted(now - defined) == []
+
+
 def test_the_architecture_page_names_modules_that_exist() -> None:
     page = (SOURCE.parents[1] / "docs/architecture.md").read_text()
     packages = {path.name for path in SOURCE.iterdir() if path.is_dir()}

@@ -273,7 +273,7 @@ def test_pools_survive_a_repair(tmp_path: Path) -> None:
 def test_the_same_state_in_two_formats_does_not_differ(tmp_path: Path) -> None:
     done = memqos("checkpoint", "diff", STATE, saved(tmp_path, in_format(37)))
     assert done.returncode == 0
-    assert done.stdout == "both say the same\n"
+    assert done.stdout == "both files have the same content\n"
 
 
 def test_differences_are_reported_value_by_value(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class TestFiles:
         file = put(tmp_path / "all.json", pod_list(*[pod(str(i), f"n{i}") for i in range(5)]))
         with pytest.raises(InputError) as caught:
             FilePods([file]).pods()
-        assert "pods of 5 nodes: n0, n1, n2 …" in str(caught.value)
+        assert "pods of 5 nodes: n0, n1, n2 and 2 more" in str(caught.value)
         assert "--field-selector spec.nodeName=" in str(caught.value)
 
     def test_pods_on_no_node_yet_own_nothing_on_this_one(self, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 import yaml
 from tests.commands import ROOT, Done, memqos
 
+from memqos.plan.names import cgroup_names
+
 PODS = "examples/cluster/pods.yaml"
 USAGE = "examples/cluster/usage.json"
 KUBELET = "examples/node/kubelet.yaml"
@@ -494,3 +496,24 @@ def test_a_new_pod_is_admitted_or_refused_under_the_pressure_there_is_now() -> N
     assert relaxed.code == 0
     assert relaxed.data["conditions"] == []
     assert {each["because"] for each in relaxed.data["admission"]} == {"no pressure"}
+
+
+def test_the_usage_of_a_pod_without_a_class_is_where_the_kubelets_gates_put_it(
+    tmp_path: Path,
+) -> None:
+    """Its pod-level resources make it Guaranteed, to a kubelet that knows them."""
+    node = json.loads((ROOT / "tests/nodes/k134-on.json").read_text())
+    node["kubelet_configuration"] = node["kubelet_configuration"].replace(
+        "featureGates:\n", "featureGates:\n  PodLevelResources: false\n"
+    )
+    made = pod("alone")
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    made["spec"]["resources"] = {"requests": amounts, "limits": amounts}
+    uid = made["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
+    node["pods"]["items"] = [made]
+    path = cgroup_names("systemd").pod(uid, "BestEffort")
+    node["cgroups"][path] = {"memory.current": str(64 * MI)}
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(node))
+    done = memqos("rank", "eviction", "--snapshot", str(file), "-o", "json")
+    assert [each["usage"] for each in done.data["order"]] == [64 * MI]

@@ -308,3 +308,63 @@ def test_what_the_api_server_refuses_for_its_node_cannot_be_resized_there(tmp_pa
     assert "the API server refuses it, NodeCapacity" in done.out
     assert "the kubelet would decide: Deferred" in done.out
     assert "fix: request at most what the node has for pods" in done.out
+
+
+class TestOnANodeInAFile:
+    """8Gi, of which the Node publishes 7Gi; its kubelet is of a release that knows Infeasible."""
+
+    @pytest.fixture
+    def node(self, tmp_path: Path) -> str:
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "worker"},
+            "status": {
+                "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"},
+                "allocatable": {"cpu": "4", "memory": "7Gi", "pods": "110"},
+                "nodeInfo": {"kubeletVersion": "v1.34.0"},
+            },
+        }
+        file = tmp_path / "node.yaml"
+        file.write_text(yaml.safe_dump(node))
+        return str(file)
+
+    def verdict(self, memory: str, tmp_path: Path, *options: str) -> str:
+        larger = {"requests": {"cpu": "250m", "memory": memory}, "limits": {"memory": "8Gi"}}
+        done = resize(pod(ONE), pod(larger), tmp_path, *options, "-o", "json")
+        found = done.data["pods"][0]["kubelet"]["verdict"]
+        assert isinstance(found, str)
+        return found
+
+    def test_what_the_node_never_has_is_infeasible(self, node: str, tmp_path: Path) -> None:
+        assert self.verdict("7Gi", tmp_path, "--node", node) == "Accepted"
+        assert self.verdict("7500Mi", tmp_path, "--node", node) == "Infeasible"
+
+    def test_stated_memory_leaves_its_cpus_as_they_are(self, node: str, tmp_path: Path) -> None:
+        for stated in (("--capacity", "8Gi"), ("--allocatable", "7Gi")):
+            assert self.verdict("6Gi", tmp_path, "--node", node, *stated) == "Accepted"
+
+    def test_a_configuration_that_is_tried_out_decides(self, node: str, tmp_path: Path) -> None:
+        file = tmp_path / "kubelet.yaml"
+        file.write_text(RESERVING)
+        assert self.verdict("5Gi", tmp_path, "--node", node, "--kubelet", str(file)) == "Accepted"
+        assert self.verdict("6Gi", tmp_path, "--node", node, "--kubelet", str(file)) == "Infeasible"
+
+
+RESERVING = """
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+kubeReserved: {memory: 2500Mi}
+"""
+
+
+def test_a_stated_configuration_counts_on_the_node_of_a_snapshot(tmp_path: Path) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text(RESERVING)
+    larger = {"requests": {"memory": "1Gi"}}
+    alone = on_snapshot(tmp_path, "p0-node1", larger)
+    assert "the kubelet's decision: Accepted" in alone.out
+    reserving = on_snapshot(tmp_path, "p0-node1", larger, "--kubelet", str(file))
+    assert "the kubelet's decision: Deferred" in reserving.out
+    small = on_snapshot(tmp_path, "p0-node1", larger, "--capacity", "1Gi")
+    assert "the kubelet's decision: Deferred" in small.out

@@ -7,6 +7,8 @@ import yaml
 from tests.commands import memqos
 from tests.fakes.busy_node import BusyNode, agent_answering, state_of
 
+from memqos.converge import live_node
+
 FAST = ("--seconds", "0.1")
 SNAPSHOT = "tests/nodes/k138-none.json"
 
@@ -112,3 +114,22 @@ def test_a_snapshot_has_its_own_pods(command: str) -> None:
     done = memqos(command, "--snapshot", SNAPSHOT, "--pods", "examples/one.yaml")
     assert done.code == 64
     assert f"{SNAPSHOT} has its own pods: remove --pods, --context and --node-name" in done.err
+
+
+def test_what_the_kubelet_runs_with_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = BusyNode(tmp_path, 2)
+
+    def turn_off(_seconds: float) -> None:
+        node.kubelet_file.write_text(
+            "kind: KubeletConfiguration\ncgroupDriver: cgroupfs\nfeatureGates: {MemoryQoS: false}\n"
+        )
+
+    monkeypatch.setattr("memqos.cli.status.time.sleep", turn_off)
+    monkeypatch.setattr(live_node, "RESYNC", 0)
+    assert "MemoryQoS    on" in memqos("status", *FAST, *node.options).out
+    (tmp_path / "other").mkdir()
+    node = BusyNode(tmp_path / "other", 2)
+    monkeypatch.setattr(live_node, "SETTINGS", 0)
+    assert "MemoryQoS    off" in memqos("status", *FAST, *node.options).out

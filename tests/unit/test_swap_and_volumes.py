@@ -151,6 +151,23 @@ class TestVolumes:
         text = f"volume shm is memory-backed, up to {size_limit} (sizeLimit)"
         assert f"  {text}, and outlives its containers{risk}\n" in out
 
+    def test_explain_goes_by_what_the_node_publishes(self, tmp_path: Path) -> None:
+        volume = {"name": "shm", "emptyDir": {"medium": "Memory"}}
+        manifest, node = tmp_path / "pod.json", tmp_path / "node.json"
+        spec = {"containers": [{"name": "app", "image": "i"}], "volumes": [volume]}
+        manifest.write_bytes(msgspec.json.encode({**_POD, "spec": spec}))
+        status = {"capacity": {"memory": "8Gi"}, "allocatable": {"memory": "7Gi"}}
+        node.write_bytes(
+            msgspec.json.encode({"apiVersion": "v1", "kind": "Node", "status": status})
+        )
+        for options, size in (
+            (["--node", str(node)], "7Gi"),
+            (["--capacity", "8Gi", "--allocatable", "6Gi"], "6044Mi"),
+            (["--capacity", "8Gi"], "8092Mi"),
+        ):
+            out = memqos("explain", str(manifest), *options).out
+            assert f"volume shm is memory-backed, up to {size} (allocatable)" in out
+
 
 _POD: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
 

@@ -1,6 +1,12 @@
 import pytest
 
-from memqos.units import format_bytes, format_estimate, format_exact_bytes, pluralize
+from memqos.units import (
+    format_bytes,
+    format_estimate,
+    format_exact_bytes,
+    name_some,
+    pluralize,
+)
 
 GI = 1 << 30
 MI = 1 << 20
@@ -44,3 +50,9 @@ def test_an_estimate_is_in_whole_mebibytes() -> None:
 def test_one_is_not_many() -> None:
     assert [pluralize(1, "pod"), pluralize(2000, "pod")] == ["1 pod", "2,000 pods"]
     assert pluralize(2, "process", "processes") == "2 processes"
+
+
+def test_of_many_names_the_first_are_named() -> None:
+    names = [f"node-{number}" for number in range(1203)]
+    assert name_some(names[:3]) == "node-0, node-1, node-2"
+    assert name_some(names) == "node-0, node-1, node-2 and 1,200 more"

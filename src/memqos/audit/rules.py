@@ -43,7 +43,7 @@ from memqos.findings.catalogue import (
 )
 from memqos.findings.finding import SEVERITIES_WORST_FIRST, Finding, Severity
 from memqos.kube.resources import MEMORY
-from memqos.units import format_bytes, pluralize
+from memqos.units import format_bytes, name_some, pluralize
 
 _FULL_NODE_SHARE: Final = 0.95
 """Of what a node offers to pods, in use."""
@@ -146,16 +146,8 @@ def _check_unequal_swap(nodes: Iterable[NodeAudit]) -> Iterator[tuple[int, Findi
     having = [name for name, amount in swap.items() if amount]
     if having and len(having) < len(swap):
         without = [name for name, amount in swap.items() if not amount]
-        evidence = (f"with swap: {_few(having)}", f"without: {_few(without)}")
+        evidence = (f"with swap: {name_some(having)}", f"without: {name_some(without)}")
         yield len(having), _finding(NODE_SWAP.id, f"{len(swap)} nodes", evidence)
-
-
-_NAMED_NODES: Final = 3
-
-
-def _few(names: list[str]) -> str:
-    more = len(names) - _NAMED_NODES
-    return ", ".join(names[:_NAMED_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _autoscaled_workloads(audit: Audit) -> dict[tuple[str, str], str]:

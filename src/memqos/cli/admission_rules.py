@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.manifest_reader import ManifestReader, incomplete_input
 from memqos.cluster.limit_range import (
     CONTAINER_TYPE,
     POD_TYPE,
@@ -92,7 +92,7 @@ def read_live_namespaces(
             items = reader.objects_in(loaded, _KINDS)
             _add_items(state, reader, items, release, pod_defaults=pod_defaults)
     if reader.faults > faults:
-        raise InputError("no answer without all of it", file=live.server.where, hint="see above")
+        raise incomplete_input(live.server.where)
     return state
 
 

@@ -1,7 +1,7 @@
 """Whether Memory QoS is on in a live cluster: what its kubelets run with, by their own answer."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -11,12 +11,11 @@ from memqos.kube.node import WINDOWS, Node, node_os
 from memqos.settings.facts import NodeFacts, RawKubeletConfig
 from memqos.settings.resolver import NodeSettings, resolve
 from memqos.settings.settings import SettingsOptions
-from memqos.units import pluralize
+from memqos.units import name_some, pluralize
 
 _MAX_ASKED: Final = 64
 """Kubelets asked: of a larger cluster a sample, with each version and image in it."""
 _WORKERS: Final = 8
-_MAX_NAMES: Final = 3
 
 
 class KubeletAnswer(NamedTuple):
@@ -57,7 +56,7 @@ class FleetKubelets(NamedTuple):
         if len(on) in (0, len(self.answers)):
             return None
         asked = len(self.answers)
-        return f"on for {len(on)} of {asked} kubelets queried ({_names(on)}), off for the others"
+        return f"on for {len(on)} of {asked} kubelets queried ({name_some(on)}), off for the others"
 
 
 def ask_kubelets(
@@ -87,7 +86,9 @@ def ask_kubelets(
                 notes.append(f"the kubelet configuration of node {node} is not used: {error}")
     if silent:
         count = pluralize(len(silent), "kubelet")
-        notes.append(f"{count} of {len(chosen)} queried kubelets did not answer: {_names(silent)}")
+        notes.append(
+            f"{count} of {len(chosen)} queried kubelets did not answer: {name_some(silent)}"
+        )
     linux = sum(1 for _ in _linux_nodes(nodes))
     if linux > len(chosen):
         notes.append(f"the MemoryQoS gate was read from {len(chosen)} of {linux:,} kubelets")
@@ -118,8 +119,3 @@ def _sample(nodes: Mapping[str, Node]) -> list[str]:
         if firsts.setdefault(kind, name) != name:
             rest.append(name)
     return [*firsts.values(), *rest][:_MAX_ASKED]
-
-
-def _names(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - _MAX_NAMES:,} more" if len(nodes) > _MAX_NAMES else ""
-    return ", ".join(nodes[:_MAX_NAMES]) + more

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 import msgspec
 
@@ -25,9 +24,7 @@ from memqos.host.manifest_files import manifest_paths
 from memqos.release import Release
 from memqos.settings.resolver import NodeSettings
 from memqos.settings.settings import Settings
-from memqos.units import pluralize
-
-_MAX_NAMES: Final = 3
+from memqos.units import name_some, pluralize
 
 
 class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,9 +239,8 @@ def _add_late_faults(
         census.add_fault(InputError(what))
     unmatched = sorted(usage.keys() - here.totals.matched)
     if unmatched:
-        some = ", ".join(unmatched[:_MAX_NAMES])
-        more = f" and {len(unmatched) - _MAX_NAMES:,} more" if len(unmatched) > _MAX_NAMES else ""
-        census.add_fault(InputError(f"usage given for pods that were not read: {some}{more}"))
+        some = name_some(unmatched)
+        census.add_fault(InputError(f"usage given for pods that were not read: {some}"))
     return notes
 
 

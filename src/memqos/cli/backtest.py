@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from memqos.cli.cluster_access import cluster_options
+from memqos.cli.cluster_access import LiveCluster, cluster_options
 from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.history_options import (
     HistoryOptions,
@@ -23,7 +23,7 @@ from memqos.cli.settings import (
     SettingsArguments,
     check_settings_options,
     parse_compare,
-    resolve_settings,
+    resolve_for_objects,
     settings_options,
 )
 from memqos.draw.text.audit import settings_title
@@ -89,8 +89,9 @@ def command(
     memqos backtest --history usage.csv --limit 1Gi --compare factor=0.6
     """
     chosen = [settings] + ([] if compare is None else [parse_compare(compare, settings)])
-    resolved = [resolve_settings(each) for each in chosen]
-    selection = select_series(targets, context, namespace)
+    live = None if context is None else LiveCluster(context, namespace)
+    resolved = [resolve_for_objects(each, targets, live) for each in chosen]
+    selection = select_series(targets, live, namespace)
     sources = history_sources(histories, namespace)
     given = MemorySize(request, limit)
     size_of = _sizes(selection, given, sources, histories.until)

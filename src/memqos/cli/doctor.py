@@ -21,7 +21,7 @@ from memqos.cli.own_rules import load_rules, rules_option
 from memqos.converge.node_plan import PLAN_FILES, NodePlan, PlanOptions, plan_observation
 from memqos.converge.observation import ObservedNode, with_agent
 from memqos.draw.text.findings import findings_data, findings_text
-from memqos.errors import InputError, UnsupportedRelease
+from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.findings.facts import NodeFacts, PlanFacts, SecondReading
 from memqos.findings.node import judge_node
 from memqos.host.cgroups import SYSTEM_ROOT, read_tree
@@ -29,8 +29,8 @@ from memqos.host.owner_discovery import read_nri
 from memqos.kube.kubelet import CgroupDriver
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY
-from memqos.manifests.documents import read_documents
 from memqos.plan.names import cgroup_names, names_of
+from memqos.settings.resolver import configuration_document
 
 _ERROR = 1
 _FINDINGS = 2
@@ -249,10 +249,9 @@ def _driver_in_configuration(observation: ObservedNode) -> CgroupDriver | None:
     """The driver that is configured: the plan goes by the names of the cgroups instead."""
     if observation.configuration is None:
         return None
-    document = next(
-        iter(read_documents(observation.configuration.data, observation.configuration.name))
-    )
-    if isinstance(document, InputError):
-        raise document
+    try:
+        document = configuration_document(observation.configuration)
+    except MemqosError:
+        return None  # the plan goes by the defaults, and has a note
     driver = document.data.get("cgroupDriver")
     return driver if driver in ("cgroupfs", "systemd") else None

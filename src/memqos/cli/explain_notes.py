@@ -28,7 +28,7 @@ def notes_on_pod(
     yield from _kernel_notes(semantics.plan, node)
     yield from _admission_notes(stored, node, release)
     if is_stored(pod):
-        yield "read from the cluster: defaults are set and it is accepted already"
+        yield "read from the cluster, which has set its defaults and accepted it"
 
 
 def _drop_notes(written: Shape, shape: Shape, release: Release) -> Iterator[str]:

@@ -42,11 +42,11 @@ from memqos.kube.node import OS_LABEL
 from memqos.kube.pod import Pod
 from memqos.kube.validation import validate
 from memqos.release import Release
+from memqos.units import name_some, pluralize
 
 FITS_NOWHERE: Final = 2
 _MAX_LISTED: Final = 20
 """More nodes than this are counted, not listed, unless --why lists each."""
-_MAX_NAMES: Final = 3
 LONG: Final = 200_000
 """Pairs of pod and node from which on a terminal shows a progress bar."""
 
@@ -83,8 +83,8 @@ def command(
     """Show which nodes can run each Pod in FILE…, with the scheduler's arithmetic.
 
     Pods with a spec.nodeName count on their node. Each pod of FILE… is checked on its own, for
-    resources only: taints, selectors and affinity are ignored. More than 20 nodes are
-    counted; --why lists each of them.
+    resources only: taints, selectors and affinity are ignored. More than 20 nodes are not listed,
+    unless --why is given.
 
     FILE is a manifest, a folder, a snapshot, or - for standard input; --nodes takes snapshots too.
     It may also name a pod or workload in a live cluster, such as deployment/web.
@@ -177,19 +177,14 @@ def _pod_notes(pod: Pod, kubelets: Kubelets, refused: Mapping[str, NodeAdmission
     if unaware:
         yield (
             "kubelets before 1.32 ignore spec.resources and use the resources of the containers "
-            f"only: {_few(unaware)}"
+            f"only: {name_some(unaware)}"
         )
     windows = [name for name in kubelets.windows_for_any_os(pod) if name not in refused]
     if windows:
         yield (
             f"it names no operating system, neither spec.os nor the nodeSelector {OS_LABEL}, so "
-            f"Windows nodes count: {_few(windows)}"
+            f"Windows nodes count: {name_some(windows)}"
         )
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def _survey_admitting_nodes(
@@ -235,8 +230,6 @@ def _print(
     *,
     why: bool,
 ) -> None:
-    from memqos.units import pluralize
-
     if not results:
         return
     on_nodes = pluralize(sum(node.pods for node in cluster), "pod")

@@ -24,7 +24,7 @@ from memqos.cluster.node_admission import (
     names_os,
     refuse_on_node,
 )
-from memqos.errors import InputError
+from memqos.errors import InputError, UnsupportedRelease
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.node import WINDOWS
 from memqos.kube.pod import Pod, ResourceList
@@ -198,10 +198,17 @@ def _read_node(item: "Item") -> FitNode:
     if not node.metadata.name:
         raise InputError("required, but missing", field="metadata.name")
     info, admitting = node.status.node_info, admitting_node(node)
+    version = None if info is None else info.kubelet_version
+    if version is not None:
+        try:
+            Release.of(version)
+        except UnsupportedRelease as error:
+            field = "status.nodeInfo.kubeletVersion"
+            raise InputError(error.what, field=field, hint=error.hint) from None
     return FitNode(
         node.metadata.name,
         amounts_of(amounts, f"status.{side}"),
-        None if info is None else info.kubelet_version,
+        version,
         admitting.os,
         admitting.supplemental_groups_policy,
     )
@@ -209,12 +216,19 @@ def _read_node(item: "Item") -> FitNode:
 
 def _read_snapshot(item: "Item", notes: list[str]) -> tuple[FitNode, list[LocatedPod]]:
     from memqos.manifests.snapshot import Snapshot, check_form
+    from memqos.settings.facts import facts_of_snapshot
+    from memqos.settings.resolver import resolve
+    from memqos.settings.settings import SettingsOptions
 
-    snapshot = check_form(item.decode(Snapshot), item.document.file)
-    node = snapshot_node(snapshot, item.document.file)
+    file = item.document.file
+    snapshot = check_form(item.decode(Snapshot), file)
+    # The note on the release is about that of the whole command.
+    facts = msgspec.structs.replace(facts_of_snapshot(snapshot, file), version_source=None)
+    node_settings = resolve(facts, SettingsOptions())
+    node = snapshot_node(snapshot, file, node_settings)
     name = node.name
     notes.append(f"{name} comes from a snapshot: only cpu, memory and the number of pods are known")
-    notes += [f"{name}: {note}" for note in node.notes]
+    notes += [f"{name}: {note}" for note in node_settings.notes]
     pods: list[LocatedPod] = [
         (item, msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=name)))
         for pod in snapshot.running

@@ -196,15 +196,14 @@ class HistorySelection(msgspec.Struct, frozen=True):
 
 
 def select_series(
-    arguments: Sequence[str], context: str | None, namespace: str | None
+    arguments: Sequence[str], live: LiveCluster | None, namespace: str | None
 ) -> HistorySelection:
-    """Files are manifests; other arguments are objects of a cluster with --context, else names."""
+    """Files are manifests; others are objects of the cluster, where one is named, else names."""
     from memqos.size.workloads import WorkloadManifest
 
     files = [each for each in arguments if each == "-" or os.path.exists(each)]
     others = [each for each in arguments if each not in files]
-    live = LiveCluster(context, namespace)
-    if context is not None:
+    if live is not None:
         files, others = [*files, *others], []
     for name in others:
         if name.endswith((".yaml", ".yml", ".json")):

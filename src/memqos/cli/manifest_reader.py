@@ -133,7 +133,7 @@ class ManifestReader:
     def require_no_faults(self, file: str) -> None:
         """Stop at the first fault in a file that every answer depends on."""
         if self.faults:
-            raise InputError("no answer without all of it", file=file, hint="see above")
+            raise incomplete_input(file)
 
     def _documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, "_Place"]]:
         """Every document that could be read, and what it is a part of."""
@@ -205,6 +205,12 @@ class ManifestReader:
         from memqos.draw.text.check_report import input_result
 
         self._results.append(input_result(error, level))
+
+
+def incomplete_input(file: str) -> InputError:
+    """The error about something on which every answer depends, after those of its parts."""
+    what = "it could not be read completely, so there is no answer"
+    return InputError(what, file=file, hint="see above")
 
 
 def origin_of(template: Template) -> str:

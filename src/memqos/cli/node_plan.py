@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 import msgspec
@@ -30,6 +30,9 @@ from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, runtime_version
 from memqos.numa.requests import alignment_texts
 from memqos.settings.settings import Numa, Placement, Policy
+
+if TYPE_CHECKING:
+    from memqos.converge.pod_sources import PodSource
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -140,8 +143,10 @@ def require_pods(options: NodeOptions) -> None:
         raise click.UsageError("no pods given: name their source with --pods")
 
 
-def observe_node(options: NodeOptions, files: Iterable[str] = PLAN_FILES) -> ObservedNode:
-    """This machine, and its pods from the source that the options name."""
+def observe_node(
+    options: NodeOptions, files: Iterable[str] = PLAN_FILES, source: "PodSource | None" = None
+) -> ObservedNode:
+    """This machine, and its pods from the source that the options name, if it is not given."""
     roots = Roots(cgroup=options.cgroup_root)
     if roots.cgroup != SYSTEM_ROOT and not os.path.isdir(roots.cgroup):
         raise InputError(
@@ -149,7 +154,9 @@ def observe_node(options: NodeOptions, files: Iterable[str] = PLAN_FILES) -> Obs
             file=roots.cgroup,
             hint="set --cgroup-root to the cgroup mount",
         )
-    source, stated = pod_source_from(options), load_kubelet_config(options.kubelet)
+    if source is None:
+        source = pod_source_from(options)
+    stated = load_kubelet_config(options.kubelet)
     node, endpoint = kubelet_of_source(source)
     kubelet = KubeletSources(roots).read_facts(node, endpoint, configuration=stated is None)
     machine = msgspec.structs.replace(

@@ -106,13 +106,17 @@ def open_source(options: WatchOptions) -> NodeSource:
     root = options.cgroup_root
     socket, _ = agent_paths(root, options.agent, None)
     records = options.records or (RECORDS_FOLDER if root == SYSTEM_ROOT else None)
+    # Made once: in a thread click does not know which --kubeconfig was given.
+    pods = pod_source_from(options)
+    observe = partial(observe_node, options, OBSERVED_FILES, pods)
     return LiveNode(
-        observe_node(options, OBSERVED_FILES),
-        pod_source_from(options),
+        observe(),
+        pods,
         options.plan_options(agent=not options.overrides_plan),
         root=root,
         socket=socket,
         records=records,
+        observe=observe,
     )
 
 

@@ -43,10 +43,9 @@ from memqos.kube.shape import shape_of
 from memqos.release import Release
 from memqos.settings.resolver import resolve
 from memqos.settings.settings import SettingsOptions
-from memqos.units import pluralize
+from memqos.units import name_some, pluralize
 
 _MEMORY_SIGNALS = (MEMORY_AVAILABLE, ALLOCATABLE_MEMORY)
-_MAX_NAMES = 3
 _REFUSED = 2
 
 
@@ -252,10 +251,10 @@ def _usage_notes(given: EvictionInputs, active: Sequence[Pod]) -> list[str]:
     known = {full_pod_name(pod) for pod in given.pods}
     unknown_pods = sorted(given.usage.keys() - known)
     if unknown_pods:
-        notes.append(f"usage given for unknown pods: {_name_some(unknown_pods)}")
+        notes.append(f"usage given for unknown pods: {name_some(unknown_pods)}")
     unknown = [name for pod in active if (name := full_pod_name(pod)) not in given.usage]
     if unknown and given.usage:
-        notes.append(f"no statistics of {_name_some(unknown)}: the kubelet evicts such pods first")
+        notes.append(f"no statistics of {name_some(unknown)}: the kubelet evicts such pods first")
     return notes
 
 
@@ -267,11 +266,6 @@ def _threshold_notes(met: Sequence[ThresholdReading], need: int | None) -> list[
     if not any(each.met for each in met):
         return ["no eviction threshold is met now: this is the order if one were"]
     return []
-
-
-def _name_some(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _print(found: EvictionReport, release: Release, *, why: bool) -> None:

@@ -18,14 +18,10 @@ from memqos.kube.qos import qos_class
 from memqos.kube.shape import shape_of
 from memqos.release import Release
 from memqos.settings.facts import NodeFacts, facts_of_snapshot
-from memqos.settings.resolver import release_of
-from memqos.settings.settings import SettingsOptions
-from memqos.units import pluralize
+from memqos.units import name_some, pluralize
 
 if TYPE_CHECKING:
     from memqos.cluster.usage_report import UsageReport
-
-_MAX_NAMES = 3
 
 
 class EvictionInputs(NamedTuple):
@@ -91,8 +87,7 @@ def read_eviction_inputs(
     nodes = sorted({pod.spec.node_name for pod in given.pods if pod.spec.node_name})
     if len(nodes) > 1:
         raise InputError(
-            f"pods of {len(nodes)} nodes: {', '.join(nodes[:_MAX_NAMES])}, and each node evicts "
-            f"on its own",
+            f"pods of {len(nodes)} nodes: {name_some(nodes)}, and each node evicts on its own",
             file=pods or snapshot,
             hint="take one: kubectl get pods -A --field-selector spec.nodeName=NAME -o yaml",
         )
@@ -171,12 +166,12 @@ def _sum_notes(used: "UsageReport") -> tuple[str, ...]:
 
 def _inputs_of_snapshot(file: str, *, measured: bool) -> EvictionInputs:
     from memqos.cluster.eviction_signals import pods_observation, working_set
-    from memqos.host.snapshots import load_snapshot, snapshot_cgroup_names
+    from memqos.host.snapshots import load_snapshot, snapshot_cgroup_names, snapshot_settings
     from memqos.plan.tree import cgroup_uid
 
     snapshot = load_snapshot(file)
-    node = facts_of_snapshot(snapshot, file)
-    release, _ = release_of(node, SettingsOptions())
+    # The classes of pods, and so the names of their cgroups, follow from the node as it runs.
+    release = snapshot_settings(snapshot, file).settings.release
     names = snapshot_cgroup_names(snapshot, file)
     usage = {}
     pods: list[Pod] = []
@@ -202,7 +197,7 @@ def _inputs_of_snapshot(file: str, *, measured: bool) -> EvictionInputs:
         usage=usage,
         observations={} if of_pods is None else {ALLOCATABLE_MEMORY: of_pods},
         notes=notes + _unread_notes(faults),
-        node=node,
+        node=facts_of_snapshot(snapshot, file),
         faults=faults,
         meminfo=snapshot.meminfo or "",
         hugepages=sum([pages.size * pages.total for pages in snapshot.machine.huge_pages]),

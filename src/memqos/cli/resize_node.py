@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.output import complain
@@ -15,7 +17,7 @@ from memqos.errors import InputError, MemqosError
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.node import OS_LABEL, Node, allocatable
 from memqos.kube.pod import Pod
-from memqos.kube.resources import Amounts
+from memqos.kube.resources import MEMORY, Amounts
 from memqos.kube.shape import shape_of, with_shape
 from memqos.kube.swap import SwapNode
 from memqos.plan.semantics import is_stored
@@ -44,19 +46,34 @@ def read_resize_node(
     if options.node is None:
         return None
     node = next((each.decode(Node) for each in reader.objects([options.node], ("Node",))), Node())
-    admission = admitting_node(node)
-    unreserved = None
-    if resolved.known_capacity is not None:
-        enforced = allocatable(
-            resolved.known_capacity, resolved.config, resolved.settings.release
-        ).enforced
-        unreserved = {name: amount.milli for name, amount in enforced.items()}
+    admission, unreserved = _with_settings(admitting_node(node), resolved)
     pods: Iterable[Pod] | None = ()
     if others is not None:
         pods = (pod for _, pod in reader.pods([others]))
     elif live.is_object_path(options.node):
         pods = _read_live_pods(live, admission.name)
     return None if pods is None else _node_and_pods(admission, unreserved, pods, resolved)
+
+
+def _with_settings(
+    admission: AdmittingNode, resolved: NodeSettings
+) -> tuple[AdmittingNode, Amounts | None]:
+    """A Node with the memory that its settings leave to pods, and that before evictions.
+
+    A configuration that is tried out decides about its other resources, too; else they are those
+    that the Node publishes, of which no eviction threshold is subtracted.
+    """
+    published, unreserved = dict(admission.allocatable), dict(admission.allocatable)
+    settings, capacity = resolved.settings, resolved.facts.capacity
+    if resolved.facts.is_trial and capacity is not None:
+        found = allocatable(capacity, resolved.config, settings.release)
+        published |= {name: amount.milli for name, amount in found.published.items()}
+        unreserved |= {name: amount.milli for name, amount in found.enforced.items()}
+    if resolved.published_memory is None or settings.memory_allocatable is None:
+        return admission, None
+    published[MEMORY] = resolved.published_memory * 1000
+    unreserved[MEMORY] = settings.memory_allocatable * 1000
+    return msgspec.structs.replace(admission, allocatable=published), unreserved
 
 
 def _node_of_snapshot(
@@ -66,7 +83,7 @@ def _node_of_snapshot(
 
     snapshot = load_snapshot(file)
     try:
-        node = snapshot_node(snapshot, file)
+        node = snapshot_node(snapshot, file, resolved)
     except InputError as error:
         complain(f"note: the kubelet's decision is unknown: {error}")
         return None

@@ -187,6 +187,15 @@ def resolve_settings(
     return resolve(_read_facts(arguments, live), arguments)
 
 
+def resolve_for_objects(
+    arguments: SettingsArguments, paths: Sequence[str], live: "LiveCluster | None"
+) -> NodeSettings:
+    """The same for objects that may be of a cluster: of its release, or on the node they run on."""
+    if live is not None and any(map(live.is_object_path, paths)):
+        arguments = with_cluster_defaults(live, arguments, paths)
+    return resolve_settings(arguments, live=live)
+
+
 def _read_facts(arguments: SettingsArguments, live: "LiveCluster | None") -> NodeFacts:
     if arguments.snapshot is not None:
         from memqos.host.snapshots import load_snapshot

@@ -4,7 +4,7 @@ from typing import Literal
 
 import click
 
-from memqos.cli.cluster_access import cluster_options
+from memqos.cli.cluster_access import LiveCluster, cluster_options
 from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.history_options import (
     HistoryOptions,
@@ -26,7 +26,7 @@ from memqos.cli.output import (
 from memqos.cli.settings import (
     SettingsArguments,
     check_settings_options,
-    resolve_settings,
+    resolve_for_objects,
     settings_options,
 )
 from memqos.draw.text.size import size_data, size_lines, summary_line
@@ -80,10 +80,11 @@ def command(
     """
     if risk is not None and slack is not None:
         raise click.UsageError("give either --risk or --slack")
-    selection = select_series(targets, context, namespace)
+    live = None if context is None else LiveCluster(context, namespace)
+    selection = select_series(targets, live, namespace)
     sources = history_sources(histories, namespace)
     table = read_table(sources, histories.until, selection.matches)
-    resolved = resolve_settings(settings)
+    resolved = resolve_for_objects(settings, targets, live)
     report = size_histories(
         table,
         SizeOptions(guaranteed=guaranteed, risk=risk, slack=slack),

@@ -1,4 +1,4 @@
-"""A node as the scheduler and its own kubelet count it, out of a snapshot."""
+"""A node as the scheduler and its own kubelet count it, out of a snapshot and its settings."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -6,7 +6,7 @@ import msgspec
 
 from memqos.cluster.fit_demand import PODS_RESOURCE
 from memqos.errors import InputError, quote_excerpt
-from memqos.kube.resources import HUGEPAGES, Amounts
+from memqos.kube.resources import HUGEPAGES, MEMORY, Amounts
 
 if TYPE_CHECKING:
     from memqos.kube.node import Capacity
@@ -17,7 +17,7 @@ _DEFAULT_MAX_PODS: Final = 110
 """The kubelet's own default of maxPods (apis/config/v1beta1/defaults.go)."""
 
 
-class SnapshotNode(msgspec.Struct, frozen=True, kw_only=True):
+class CountedNode(msgspec.Struct, frozen=True, kw_only=True):
     """What a snapshot says of its node; amounts in thousandths."""
 
     name: str
@@ -25,29 +25,26 @@ class SnapshotNode(msgspec.Struct, frozen=True, kw_only=True):
     """Allocatable, as its Node publishes it."""
     unreserved: Amounts
     """Allocatable before eviction thresholds."""
-    notes: tuple[str, ...]
 
 
-def snapshot_node(snapshot: "Snapshot", file: str) -> SnapshotNode:
+def snapshot_node(snapshot: "Snapshot", file: str, node_settings: "NodeSettings") -> CountedNode:
     """The node of a snapshot; one that does not say which cpus pods may use is refused."""
-    from memqos.kube.node import allocatable
-    from memqos.settings.facts import facts_of_snapshot
-    from memqos.settings.resolver import resolve
-    from memqos.settings.settings import SettingsOptions
+    from memqos.kube.node import after_eviction, allocatable
 
-    # The note on the release is about that of the whole command.
-    facts = msgspec.structs.replace(facts_of_snapshot(snapshot, file), version_source=None)
-    node_settings = resolve(facts, SettingsOptions())
     names = [pod.spec.node_name for pod in snapshot.running if pod.spec.node_name]
-    found = allocatable(
-        _capacity(snapshot, file), node_settings.config, node_settings.settings.release
-    )
+    capacity = _capacity(snapshot, file, node_settings.capacity.memory)
+    found = allocatable(capacity, node_settings.config, node_settings.settings.release)
+    published = {name: each.milli for name, each in found.published.items()}
+    unreserved = {name: each.milli for name, each in found.enforced.items()}
+    memory = node_settings.settings.memory_allocatable
+    if memory is not None:
+        published[MEMORY] = after_eviction(capacity, memory, node_settings.config) * 1000
+        unreserved[MEMORY] = memory * 1000
     places = {PODS_RESOURCE: _max_pods(node_settings) * 1000}
-    return SnapshotNode(
+    return CountedNode(
         name=names[0] if names else file,
-        published={name: each.milli for name, each in found.published.items()} | places,
-        unreserved={name: each.milli for name, each in found.enforced.items()} | places,
-        notes=node_settings.notes,
+        published=published | places,
+        unreserved=unreserved | places,
     )
 
 
@@ -61,7 +58,7 @@ def _max_pods(node_settings: "NodeSettings") -> int:
     return configuration_document(configuration).data.get("maxPods") or _DEFAULT_MAX_PODS
 
 
-def _capacity(snapshot: "Snapshot", file: str) -> "Capacity":
+def _capacity(snapshot: "Snapshot", file: str, memory: int) -> "Capacity":
     from memqos.host.snapshots import snapshot_cgroup_names
     from memqos.kernel.file_formats import NODE_LIST, nodes_in
     from memqos.kube.node import Capacity
@@ -82,7 +79,7 @@ def _capacity(snapshot: "Snapshot", file: str) -> "Capacity":
         )
     return Capacity(
         cpu=cpus * 1000,
-        memory=snapshot.memory,
+        memory=memory,
         hugepages={
             f"{HUGEPAGES}{Quantity.of(pages.size, 'BinarySI')}": pages.size * pages.total
             for pages in snapshot.machine.huge_pages

@@ -62,7 +62,7 @@ def command(
     """Watch the containers of a node: usage against min, low, high and max, pressure, ranks.
 
     Press ? for the keys. The screen needs the package urwid: pip install 'memqos[top]'. --once
-    does without.
+    works without it.
 
     \b
     sudo memqos top --pods podsapi               this node

@@ -27,7 +27,7 @@ NO_DEFAULTS: Final[Amounts] = {}
 def request_charge(
     pod: Pod, shape: Shape, release: Release, defaults: Amounts = NO_DEFAULTS
 ) -> Amounts:
-    """Requests a pod is charged with; a container without a value counts the `missing` one."""
+    """Requests a pod is charged with; a container without a value counts its default."""
     if pod.status is None or not release.is_enabled("InPlacePodVerticalScaling"):
         result = _with_claims(requests_with_defaults(shape, defaults), shape)
     else:
@@ -40,7 +40,7 @@ def request_charge(
 
 
 def requests_with_defaults(shape: Shape, defaults: Amounts) -> Amounts:
-    """What the containers request together, each counting the `missing` value where it has none."""
+    """What the containers request together, each counting the default where it has none."""
     return _aggregate(shape, [part.requests for part in _parts(shape)], defaults)
 
 

@@ -114,7 +114,7 @@ def _rank(pod: Pod, usage: PodMemoryUsage | None, release: Release) -> RankedPod
 
 
 def _sort_key(ranked: RankedPod) -> tuple[bool, bool, int, int]:
-    """One number for each of KEYS, smaller goes first."""
+    """One number for each of EVICTION_KEYS, smaller goes first."""
     if ranked.usage is None:
         return False, False, ranked.priority, 0
     above = ranked.usage * 1000 - ranked.request

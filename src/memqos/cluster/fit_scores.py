@@ -130,7 +130,7 @@ def balance_scores(
 def balance_upper_bounds(
     demand: SchedulingDemand, loads: NodeLoads, profile: SchedulerProfile, release: Release
 ) -> list[int]:
-    """What `balanced` cannot exceed, whatever the pod requests of these resources."""
+    """What `balance_scores` cannot exceed, whatever the pod requests of these resources."""
     if _skips_balance(demand, profile, release):
         return [0] * len(loads.nodes)
     scored_loads = _loads_to_score(demand.charged, loads)

@@ -26,6 +26,8 @@ from memqos.settings.settings import PAGE_SIZE
 
 RESYNC: Final = 10_000
 """Milliseconds between two readings of all cgroups, the pods and the processes."""
+SETTINGS: Final = 60_000
+"""Milliseconds between two readings of what the kubelet runs with."""
 REPORT: Final = 2_000
 """Milliseconds between two questions to the agent."""
 
@@ -48,9 +50,12 @@ class LiveNode:
         proc: str = "/proc",
         socket: str | None = None,
         records: str | None = None,
+        observe: Callable[[], ObservedNode] | None = None,
         clock: Callable[[], int] = wall_clock,
     ) -> None:
+        """`observe` reads all of the node again, as it was read for `observation`."""
         self._observation = observation
+        self._observe_all = observe
         self._pods = pods
         self._options = options
         self._fs = CgroupFs(root)
@@ -59,6 +64,7 @@ class LiveNode:
         self._records = records
         self._clock = clock
         self._resync_at = self._report_at = 0
+        self._settings_at = clock() + SETTINGS
         self._plan: RowPlan | None = None
         self._report: AgentReport | None = None
         self._report_fault: str | None = None
@@ -112,7 +118,7 @@ class LiveNode:
     def _resync(self, now: int) -> None:
         """Read all cgroups, the pods and the processes; plan again where that changes the plan."""
         notes: list[str] = []
-        observation = self._observe(notes)
+        observation = self._observe(now, notes)
         if self._plan is None or _plan_inputs(observation) != _plan_inputs(self._observation):
             self._plan = plan_rows(observation, self._options)
         self._observation = observation
@@ -129,8 +135,11 @@ class LiveNode:
             notes.append("the names of pods are not known: give --pods, or run memqos agent here")
         self._notes = (*observation.notes, *notes)
 
-    def _observe(self, notes: list[str]) -> ObservedNode:
+    def _observe(self, now: int, notes: list[str]) -> ObservedNode:
         observation = self._observation
+        if self._observe_all is not None and now >= self._settings_at:
+            self._settings_at = now + SETTINGS
+            observation = self._read_settings(self._observe_all, notes)
         pods, cgroups = observation.pods, observation.cgroups
         if self._pods is not None:
             try:
@@ -141,6 +150,15 @@ class LiveNode:
             below = [each.path for each in kubepods_in(cgroups)] or ["/"]
             cgroups = read_tree(self._fs.root, OBSERVED_FILES, below).cgroups
         return msgspec.structs.replace(observation, pods=pods, cgroups=cgroups, agent=self._report)
+
+    def _read_settings(self, observe: Callable[[], ObservedNode], notes: list[str]) -> ObservedNode:
+        """The node with what its kubelet runs with now; what was known, while it restarts."""
+        try:
+            found = observe()
+        except (MemqosError, OSError) as error:
+            notes.append(f"the kubelet's settings could not be read again: {error}")
+            return self._observation
+        return self._observation if _knows_less(found, self._observation) else found
 
     def _read_report(self) -> None:
         self._report = self._report_fault = None
@@ -195,7 +213,25 @@ class LiveNode:
 
 def _plan_inputs(observation: ObservedNode) -> tuple[object, ...]:
     """What a plan follows from, of all that may change."""
-    return observation.pods, observation.cgroups.keys(), _desired(observation.agent)
+    return (
+        observation.pods,
+        observation.cgroups.keys(),
+        _desired(observation.agent),
+        observation.configuration,
+        observation.machine.kubelet,
+        observation.node,
+        observation.driver,
+    )
+
+
+def _knows_less(found: ObservedNode, before: ObservedNode) -> bool:
+    return any(
+        now is None and then is not None
+        for now, then in (
+            (found.configuration, before.configuration),
+            (found.machine.kubelet, before.machine.kubelet),
+        )
+    )
 
 
 def _desired(agent: AgentState | None) -> object:

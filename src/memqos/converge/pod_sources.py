@@ -17,6 +17,7 @@ from memqos.manifests.documents import Document, read_documents
 from memqos.manifests.objects import NoPods, pods
 from memqos.manifests.snapshot import pods_in
 from memqos.plan.semantics import is_stored
+from memqos.units import name_some
 
 if TYPE_CHECKING:
     from memqos.host.apiserver.events import EventPoster
@@ -196,8 +197,7 @@ def pods_of_one_node(pods: Sequence[Pod], origin: str) -> list[Pod]:
     nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
     if len(nodes) > 1:
         raise InputError(
-            f"these are pods of {len(nodes)} nodes: {', '.join(nodes[:3])}"
-            + (" …" if len(nodes) > 3 else ""),
+            f"these are pods of {len(nodes)} nodes: {name_some(nodes)}",
             file=origin,
             hint="take those of one: kubectl get pods -A -o json "
             "--field-selector spec.nodeName=NODE",

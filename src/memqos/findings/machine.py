@@ -74,7 +74,7 @@ def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
             "the kernel version is unknown; memory.high needs 5.9 or newer",
             "kernel",
             (facts.machine.missing.get("kernel", "no version is known"),),
-            "compare uname -r",
+            "check it with uname -r",
         )
     elif version < OLDEST_SAFE_KERNEL:
         yield Finding(
@@ -102,7 +102,7 @@ def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
             "to set memory.min, memory.low and memory.high",
             "container runtime",
             (f"runtime: {facts.machine.runtime or 'none found'}",),
-            "compare the runtime's --version",
+            "check it with the runtime's --version",
         )
     elif found[1] < oldest:
         yield Finding(

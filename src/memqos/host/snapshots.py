@@ -1,11 +1,11 @@
-"""Load the snapshot of a node, and the kubelet configuration in it."""
+"""Load the snapshot of a node, and the settings that it has by itself."""
 
 from memqos.host.manifest_files import load_file
 from memqos.manifests.documents import Document, find_document, read_documents
 from memqos.manifests.snapshot import Snapshot, read_snapshot
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.settings.facts import facts_of_snapshot
-from memqos.settings.resolver import resolve
+from memqos.settings.resolver import NodeSettings, resolve
 from memqos.settings.settings import SettingsOptions
 
 
@@ -26,7 +26,12 @@ def read_document(file: str, kind: str) -> Document:
     return found
 
 
+def snapshot_settings(snapshot: Snapshot, file: str) -> NodeSettings:
+    """The settings of the snapshot's node, with nothing stated."""
+    return resolve(facts_of_snapshot(snapshot, file), SettingsOptions())
+
+
 def snapshot_cgroup_names(snapshot: Snapshot, file: str) -> CgroupNames:
     """How the node names its cgroups; without a configuration, as most nodes do."""
-    config = resolve(facts_of_snapshot(snapshot, file), SettingsOptions()).config
+    config = snapshot_settings(snapshot, file).config
     return cgroup_names(snapshot.driver, config.cgroup_root)

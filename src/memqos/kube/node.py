@@ -242,6 +242,12 @@ def before_eviction(capacity: Capacity, published: int, config: KubeletConfigura
     return min(capacity.memory, published + threshold + sum(capacity.hugepages.values()))
 
 
+def after_eviction(capacity: Capacity, unreserved: int, config: KubeletConfiguration) -> int:
+    """What a Node publishes of the memory that is not reserved."""
+    threshold = eviction_reserve(capacity, config).value
+    return max(0, unreserved - threshold - sum(capacity.hugepages.values()))
+
+
 def allocatable(capacity: Capacity, config: KubeletConfiguration, release: Release) -> Allocatable:
     """What a node with this configuration has left for pods."""
     has = capacity.quantities

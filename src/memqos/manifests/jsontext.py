@@ -36,7 +36,7 @@ class Truncated(MalformedJson):
 def read_json(text: DocumentText) -> tuple[Any, DocumentText]:
     """Read the first value of a text; give it with the stretch it takes.
 
-    Raise Malformed where the text is not JSON, InputError where it is nested too deep to read.
+    Raise MalformedJson where the text is not JSON, InputError where it is nested too deep to read.
     """
     view = memoryview(text.lines.data)
     try:

@@ -88,7 +88,7 @@ class AdmissionRules(msgspec.Struct, frozen=True):
 
 
 class AdmissionAttempt(msgspec.Struct, frozen=True):
-    """One pod to admit; `others` are the hints of other providers in every call.
+    """One pod to admit; `other_providers` have the hints of others in every call.
 
     `cpu_nodes` are the nodes of containers' exclusive CPUs, which BestEffort follows on Windows.
     """

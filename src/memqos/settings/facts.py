@@ -68,6 +68,15 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this is a machine as it runs, live or in a snapshot: what is not known of it is worth
     a note, and what its Node says counts."""
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether a person tries a configuration out, so that allocatable follows from it.
+
+        That is so beside a Node in a file. On a machine the Node's figure counts, whatever a file
+        says.
+        """
+        return self.configuration is not None and not self.is_observed
+
 
 def facts_of_machine(
     machine: "Machine",

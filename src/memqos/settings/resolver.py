@@ -10,7 +10,13 @@ from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.kernel.machine import old_kernel_risk
 from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.kubelet.decoding import KUBELET_KIND
-from memqos.kube.node import Capacity, allocatable, before_eviction, eviction_reserve
+from memqos.kube.node import (
+    Capacity,
+    after_eviction,
+    allocatable,
+    before_eviction,
+    eviction_reserve,
+)
 from memqos.kube.quantity import Quantity
 from memqos.manifests.documents import Document, find_document
 from memqos.release import DEFAULT_MINOR, Release
@@ -38,6 +44,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     config: KubeletConfiguration
     enablement: Enablement
     known_capacity: Capacity | None = None
+    published_memory: int | None = None
+    """Allocatable memory as the Node publishes it; None where its memory is not known."""
     notes: tuple[str, ...] = ()
     is_configured: bool = False
     """Whether `config` is the kubelet's; else it is that of a kubelet without a configuration."""
@@ -56,13 +64,6 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.known_capacity is None:
             raise InputError("the node's memory is unknown", field="meminfo")
         return self.known_capacity
-
-    @property
-    def published_memory(self) -> int | None:
-        """Allocatable memory as the Node publishes it; None where its memory is not known."""
-        if self.known_capacity is None:
-            return None
-        return allocatable(self.known_capacity, self.config, self.settings.release).published_memory
 
     @property
     def kubelet_settings(self) -> Settings | None:
@@ -85,8 +86,8 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
     enablement = enablement_of(facts, options, release, None if document is None else config)
     config = _with_driver(config, facts, notes)
     policy = _policy(options, config, release, notes)
-    capacity, unreserved = _memory(facts, options, config, release, notes)
-    notes += _doubtful_memory(None if capacity is None else capacity.memory, unreserved)
+    memory = _memory(facts, options, config, release, notes)
+    notes += _doubtful_memory(memory)
     kubelet = _kubelet_with(document, facts.version or _stated_version(facts, options))
     if kubelet is not None and kubelet.withholds_protection and policy != "None":
         notes.append(
@@ -100,8 +101,8 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
             factor=config.memory_throttling_factor if options.factor is None else options.factor,
             policy=policy,
             single_process_oom_kill=bool(config.single_process_oom_kill),
-            memory_capacity=None if capacity is None else capacity.memory,
-            memory_allocatable=unreserved,
+            memory_capacity=memory.total,
+            memory_allocatable=memory.unreserved,
             page_size=options.page_size or facts.page_size or PAGE_SIZE,
             cpu_quota=config.cpu_cfs_quota,
             cpu_period=config.cpu_cfs_quota_period // 1000,
@@ -112,7 +113,8 @@ def resolve(facts: NodeFacts, options: SettingsOptions) -> NodeSettings:
         ),
         config=config,
         enablement=enablement,
-        known_capacity=capacity,
+        known_capacity=memory.capacity,
+        published_memory=memory.published,
         notes=tuple(notes),
         is_configured=document is not None,
         kubelet=kubelet,
@@ -259,8 +261,23 @@ _SMALLEST_NODE: Final = 16 << 20
 """Bytes; no Linux node that runs a kubelet has less."""
 
 
-def _doubtful_memory(capacity: int | None, unreserved: int | None) -> Iterator[str]:
+class _Memory(NamedTuple):
+    """What a node has, and what of its memory pods may use; None where it is not known."""
+
+    capacity: Capacity | None
+    unreserved: int | None
+    """Not reserved for the system, by which memory.high is computed."""
+    published: int | None = None
+    """What the scheduler may assign: less the eviction threshold and hugepages, too."""
+
+    @property
+    def total(self) -> int | None:
+        return None if self.capacity is None else self.capacity.memory
+
+
+def _doubtful_memory(memory: _Memory) -> Iterator[str]:
     """What a person should look at again; nothing of it is impossible to compute."""
+    capacity, unreserved = memory.total, memory.unreserved
     if capacity is not None and capacity < _SMALLEST_NODE:
         unit = f": for gibibytes write {capacity}Gi" if capacity < 1 << 10 else ""
         yield f"the capacity is {pluralize(capacity, 'byte')}, less than any node has{unit}"
@@ -341,28 +358,27 @@ def _memory(
     config: KubeletConfiguration,
     release: Release,
     notes: list[str],
-) -> tuple[Capacity | None, int | None]:
-    """What the node has, and what of its memory is not reserved."""
+) -> _Memory:
     capacity = _capacity(facts, options)
-    if capacity is None or options.allocatable is not None:
-        return capacity, options.allocatable
-    computed = allocatable(capacity, config, release).enforced_memory
-    # On a machine the Node's figure counts, whatever a file says. Beside a Node in a file, a
-    # configuration is what a person tries out.
-    is_tried = facts.configuration is not None and not facts.is_observed
-    if facts.published is None or is_tried:
-        return capacity, computed
-    published = before_eviction(capacity, facts.published, config)
+    if capacity is None:
+        return _Memory(None, options.allocatable)
+    if options.allocatable is not None:
+        published = after_eviction(capacity, options.allocatable, config)
+        return _Memory(capacity, options.allocatable, published)
+    computed = allocatable(capacity, config, release)
+    if facts.published is None or facts.is_trial:
+        return _Memory(capacity, computed.enforced_memory, computed.published_memory)
+    unreserved = before_eviction(capacity, facts.published, config)
     if not facts.is_observed:
         threshold = Quantity.of(eviction_reserve(capacity, config).value, "BinarySI")
         notes.append(
             f"allocatable is the Node's plus an eviction threshold of {threshold}, the default: "
             "--kubelet makes it exact"
         )
-    elif published != computed:
+    elif unreserved != computed.enforced_memory:
         notes.append(
-            f"the Node leaves {format_bytes(published)} to pods, before eviction thresholds, but "
-            f"the kubelet's configuration would leave {format_bytes(computed)}: the Node's value "
-            f"is used"
+            f"the Node leaves {format_bytes(unreserved)} to pods, before eviction thresholds, but "
+            f"the kubelet's configuration would leave {format_bytes(computed.enforced_memory)}: "
+            f"the Node's value is used"
         )
-    return capacity, published
+    return _Memory(capacity, unreserved, min(facts.published, capacity.memory))

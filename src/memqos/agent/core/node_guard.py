@@ -90,7 +90,7 @@ class NodeGuard:
     ) -> GuardMove | None:
         """Judge a container by its files; a step, if there is one to be made.
 
-        `cgroup` is as planned, not as `applied` has it; `swap_free` is that of the machine.
+        `cgroup` is as planned, not as `apply_to` has it; `swap_free` is that of the machine.
         """
         setting = cgroup.settings.get(_HIGH)
         sample = guard_sample_of(files, at, swap_free)

@@ -350,7 +350,7 @@ def diff(one: str, other: str, output: OutputFormat) -> int:
         rows = [["", "", one, other, ""], *[_diff_row(each) for each in found]]
         print_lines([Table(rows, left=2)])
     else:
-        print_lines(["both say the same"])
+        print_lines(["both files have the same content"])
     return DIFFERENT if found else 0
 
 

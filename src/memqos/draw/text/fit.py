@@ -100,7 +100,7 @@ def sort_resources(names: Iterable[str]) -> list[str]:
 
 
 def demand_amount(resource: str, amount: int) -> str:
-    """An amount in the units of Demand: cpu in thousandths, everything else in whole units."""
+    """An amount in the units of a SchedulingDemand: cpu in thousandths, all else in whole ones."""
     return short_amount(resource, amount if resource == CPU else amount * 1000)
 
 

@@ -51,7 +51,7 @@ class MemoryReservation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A KubeletConfiguration with all its defaults; see `configured`. Durations are nanoseconds."""
+    """A KubeletConfiguration with its defaults; see `with_defaults`. Durations are nanoseconds."""
 
     cgroup_driver: str = "cgroupfs"
     cgroup_root: str = ""

@@ -32,14 +32,28 @@ export function visible(text) {
 
 const UNITS = ["B", "Ki", "Mi", "Gi", "Ti", "Pi"];
 
+// As `format_bytes` of memqos.units has it: top, status and this page show one text for one amount.
 export function bytes(amount) {
   if (amount === null || amount === undefined) return "max";
+  if (amount === 0) return "0";
   let power = 0;
-  while (amount >= 1024 && power < UNITS.length - 1) {
-    amount /= 1024;
-    power += 1;
-  }
-  return amount === 0 ? "0" : `${Number(amount.toPrecision(4))}${UNITS[power]}`;
+  // A little more, so that 1023.97Mi does not read 1024Mi.
+  const nearly = amount + Math.floor(amount / 20_000);
+  while (nearly >= 1024 ** (power + 1) && power < UNITS.length - 1) power += 1;
+  const unit = 1024 ** power;
+  const units = amount / unit;
+  if (Number.isInteger(units * 100)) return `${units}${UNITS[power]}`;
+  if (Number.isInteger(units * 1024) && units < 10) return `${units * 1024}${UNITS[power - 1]}`;
+  return fourDigits(units) + UNITS[power];
+}
+
+// Halves go to the even digit, as Python rounds them.
+function fourDigits(value) {
+  const places = value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0;
+  const scaled = value * 10 ** places;
+  const isHalf = scaled % 1 === 0.5;
+  const rounded = isHalf ? 2 * Math.round(scaled / 2) : Math.round(scaled);
+  return (rounded / 10 ** places).toFixed(rounded < 10_000 ? places : places - 1);
 }
 
 export function rate(value) {
