@@ -87,7 +87,7 @@ def protection(runs: int) -> Iterator[str]:
     """A page-cache workload in a Guaranteed pod, by where protection is claimed."""
     yield (
         "| memory_recursiveprot | placement | read | kills | pgscan | refaults | "
-        "held at own limit | held, node short | before | kept |"
+        "effective at limit | effective when short | before | kept |"
     )
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for recursive in (True, False):

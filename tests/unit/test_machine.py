@@ -15,6 +15,7 @@ from memqos.kernel.file_formats import (
     controllers_of,
     lines_about,
     parse_keyed,
+    processes_killed,
     stall_of,
     withheld_at,
 )
@@ -232,6 +233,22 @@ class TestFiles:
         text = "anon 4096\nfile 0\n\nodd\nworse x\n"
         assert parse_keyed(text) == {"anon": 4096, "file": 0}
         assert lines_about(text, {"file", "odd"}) == "file 0\nodd"
+
+    @pytest.mark.parametrize(
+        ("events", "killed"),
+        [
+            ({}, 0),
+            ({"oom_kill": 3}, 3),
+            ({"oom_kill": 3, "oom_group_kill": 0}, 3),
+            ({"oom_kill": 2, "oom_group_kill": 1}, 1),
+            ({"oom_kill": 9, "oom_group_kill": 3}, 6),
+            ({"oom_kill": 1, "oom_group_kill": 1}, 1),
+        ],
+    )
+    def test_the_first_process_of_a_group_is_counted_once(
+        self, events: dict[str, int], killed: int
+    ) -> None:
+        assert processes_killed(events) == killed
 
     def test_pressure_that_is_no_pressure_counts_as_nothing(self) -> None:
         assert stall_of("what?\nsome avg10=x total=") == Stall()

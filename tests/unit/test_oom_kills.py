@@ -174,6 +174,16 @@ class TestByCounters:
         )
         assert sampler.oom_kills.by_container == {("default", "web", "b"): 2}
 
+    def test_the_first_process_of_a_container_killed_as_a_whole_is_counted_once(
+        self, node: SteppedNode, sampler: Sampler
+    ) -> None:
+        pod, (path,) = run_pod(node, "a")
+        look(node, sampler)
+        for cgroup in (pod, path):
+            node.kernel.set(cgroup, "memory.events", "oom_kill 3\noom_group_kill 1")
+        (note,) = look(node, sampler)
+        assert note.startswith("container a: 2 processes killed")
+
     def test_a_kill_that_ended_its_container_is_counted_by_its_pod(
         self, node: SteppedNode, sampler: Sampler
     ) -> None:

@@ -183,7 +183,7 @@ def snapshot(folder: Path) -> str:
     data["cgroups"][path] |= {
         "memory.current": "104857600",
         "memory.stat": "anon 90000000\nfile 4096\nshmem 0",
-        "memory.events": "low 0\nhigh 4242\nmax 0\noom 1\noom_kill 1",
+        "memory.events": "low 0\nhigh 4242\nmax 0\noom 1\noom_kill 2\noom_group_kill 1",
         "memory.pressure": "full avg10=0.00 avg60=0.00 avg300=31.00 total=5",
     }
     data["taken_at"] = "2026-03-02T10:05:00Z"
@@ -204,6 +204,7 @@ def test_a_snapshot_tells_what_one_look_can_tell(tmp_path: Path) -> None:
     )
     # The reading of the snapshot is from after that kill.
     assert "in use" not in at_ten
+    assert "OOM-killed by the kernel: 1 process\n" in done.out
     assert "since its cgroup was created; one reading cannot show when" in done.out
     assert "just before" not in done.out
     assert "a snapshot is one reading" in done.out

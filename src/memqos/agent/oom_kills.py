@@ -17,7 +17,7 @@ from memqos.agent.core.report import Report
 from memqos.agent.flight_recorder import FlightRecorder
 from memqos.errors import MemqosError
 from memqos.host.kmsg import KernelLog
-from memqos.kernel.file_formats import events_of
+from memqos.kernel.file_formats import events_of, processes_killed
 from memqos.kernel.memory_usage import MemoryUsage
 from memqos.kernel.oom_report import OomReader, OomReport
 from memqos.kube.events import kill_clause
@@ -117,7 +117,7 @@ class OomKills:
                 del self.by_container[key]
 
     def _increase(self, path: str, events: str) -> int:
-        now = events_of(events).get("oom_kill", 0)
+        now = processes_killed(events_of(events))
         before = self._counts.get(path, 0 if self._has_baseline else now)
         self._counts[path] = now
         return max(0, now - before)

@@ -13,6 +13,7 @@ from memqos.agent.core.guard import GuardStep
 from memqos.agent.core.pod_intent import WRITABLE_FILES, Notice
 from memqos.agent.core.view import NodeView, PodView
 from memqos.agent.kernel_counters import CgroupCounters
+from memqos.kernel.file_formats import processes_killed
 from memqos.plan.changes import as_stored
 from memqos.plan.tree import Cgroup
 
@@ -218,7 +219,7 @@ def _usage(view: AgentView, now: float) -> dict[str, Any]:
             path: {
                 "current": each.current,
                 "high": each.events.get("high", 0),
-                "oomKill": each.events.get("oom_kill", 0),
+                "oomKill": processes_killed(each.events),
                 "some": each.pressure.get("some"),
                 "full": each.pressure.get("full"),
             }

@@ -35,6 +35,16 @@ def events_of(text: str) -> Mapping[str, int]:
     return parse_keyed(text)
 
 
+def processes_killed(events: Mapping[str, int]) -> int:
+    """How many processes memory.events counts as killed for want of memory.
+
+    oom_kill has the first one of a group twice: with memory.oom.group, oom_kill_process()
+    (mm/oom_kill.c) kills it, and then every process of the group. Unless it had ended by then.
+    """
+    kills, groups = events.get("oom_kill", 0), events.get("oom_group_kill", 0)
+    return max(kills - groups, min(kills, groups))
+
+
 def memory_kinds(text: str) -> dict[str, int]:
     """What of memory.stat is recorded: it has five times as many lines."""
     return {name: int(number) for name, number in _KINDS.findall(text)}

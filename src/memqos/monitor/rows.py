@@ -8,7 +8,7 @@ import msgspec
 
 from memqos.cluster.eviction_order import PodMemoryUsage, eviction_order
 from memqos.errors import InputError
-from memqos.kernel.file_formats import stall_of
+from memqos.kernel.file_formats import processes_killed, stall_of
 from memqos.kernel.process import Process
 from memqos.kube.pod import Pod
 from memqos.kube.resources_in_use import is_terminal
@@ -69,7 +69,7 @@ def row_of(
         refault_total=refaults,
         some_total=reading.some,
         full_total=reading.full,
-        kills=reading.events.get("oom_kill", 0),
+        kills=processes_killed(reading.events),
         numa=numa or None,
     )
     return row if before is None else _with_rates(row, before)

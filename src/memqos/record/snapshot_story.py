@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.kernel.file_formats import stall_of
+from memqos.kernel.file_formats import processes_killed, stall_of
 from memqos.kube.pod import Container, Pod, PodStatus
 from memqos.kube.pod_history import PastPod, milliseconds, statuses_by_name
 from memqos.kube.shape import containers_of
@@ -179,7 +179,7 @@ def _story_of_look(
     counted = []
     if reading is not None and reading.events.get("high"):
         counted.append(_throttle_chapter(reading, look.files, planned(look.who.container)))
-    if reading is not None and reading.events.get("oom_kill"):
+    if reading is not None and processes_killed(reading.events):
         counted.append(_kill_chapter(reading))
     story = _with_chapters(story_of(alone), look, counted)
     story = msgspec.structs.replace(
@@ -210,7 +210,7 @@ def _eviction_records(look: _Look) -> Iterator[FlightRecord]:
 
 
 def _kill_chapter(reading: MemoryReading) -> Chapter:
-    kills = pluralize(reading.events["oom_kill"], "process", "processes")
+    kills = pluralize(processes_killed(reading.events), "process", "processes")
     rule = limit_rule()
     return Chapter(
         at=reading.at,
