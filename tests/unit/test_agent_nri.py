@@ -1,5 +1,6 @@
 """The agent as a plugin of the container runtime: what new and resized containers are given."""
 
+import errno
 import io
 import os
 import threading
@@ -14,7 +15,7 @@ from tests.fakes.node import RULE, memory_folder
 from tests.fakes.nri_runtime import CreationFailed, FakeNriRuntime
 from tests.unit.test_nri import Connected
 
-from memqos.agent import node_writer
+from memqos.agent import node_writer, nri
 from memqos.agent.core.view import node_view
 from memqos.agent.events import EventLog
 from memqos.agent.metrics import metric_families
@@ -436,6 +437,20 @@ def test_an_agent_whose_runtime_has_nri_off_names_the_folder_that_is_missing(fol
     eventually("it says what is missing", lambda: plugin.view().problem)
     assert plugin.view().problem == f"{bed.runtime.socket.parent}: No such file or directory"
     plugin.stop()
+
+
+def test_an_agent_without_a_free_descriptor_names_the_socket(
+    bed: PluginNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(nri, "NriConnection", fail)
+    assert bed.plugin is not None
+    bed.runtime.stop()
+    shown = bed.plugin.view
+    eventually("it says why", lambda: "Too many open files" in str(shown().problem))
+    assert shown().problem == f"{bed.runtime.socket}: Too many open files"
 
 
 def test_a_second_agent_waits_until_the_first_is_gone(bed: PluginNode) -> None:

@@ -151,8 +151,8 @@ class NriPlugin:
             except (ConnectionEnded, Locked) as error:
                 self._note_problem(str(error))
             except OSError as error:
-                # The folder: where NRI is off, there is none.
-                self._note_problem(f"{error.filename}: {error.strerror}")
+                # The folder: where NRI is off, there is none. Or no descriptor is left.
+                self._note_problem(f"{error.filename or self._socket}: {error.strerror}")
             except Exception as error:
                 # Whatever it is, the runtime continues without the plugin, which connects again.
                 self._note_problem(f"{type(error).__name__}: {error}")
