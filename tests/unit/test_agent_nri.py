@@ -24,6 +24,7 @@ from memqos.converge.records import NEW_CGROUP
 from memqos.converge.router import Router
 from memqos.errors import JournalError, Unreachable
 from memqos.host.owner_discovery import OwnerEndpoints
+from memqos.kube.selector import Selector
 from memqos.plan.changes import Change, magnitude
 from memqos.plan.setting import Setting
 
@@ -194,6 +195,21 @@ def test_in_mode_observe_answers_are_counted_and_not_given(folder: Path) -> None
     bed.connect()
     assert bed.create(bed.announce(a_pod("u1"))) == {}
     assert bed.answers() == {"observed": 1}
+    bed.close()
+
+
+def test_a_pod_that_is_not_selected_is_not_called_unknown(folder: Path) -> None:
+    """Its values are never written: neither at the start nor after it."""
+    bed = PluginNode(folder, select=Selector(namespaces=("shop",)))
+    bed.node.settle()
+    bed.connect()
+    pod = bed.announce(a_pod("u1"))
+    assert bed.create(pod) == {}
+    bed.start(pod)
+    bed.runtime.update("u1a", limit=192 * MI)
+    assert bed.answers() == {"unchanged": 2}
+    assert bed.unknown == 0
+    assert bed.create(bed.announce(a_pod("u2", namespace="shop"))) == OWN
     bed.close()
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.node import memory_folder
 from tests.fakes.nri_messages import message
-from tests.fakes.nri_runtime import EVENTS, CreationFailed, FakeNriRuntime
+from tests.fakes.nri_runtime import EVENTS, FRAME, HEADER, CreationFailed, FakeNriRuntime
 
 from memqos.errors import Unreachable
 from memqos.findings.facts import NriFacts
@@ -282,6 +283,96 @@ def test_nobody_waits_for_an_answer_that_is_no_message(
     with pytest.raises(Unreachable, match="has hung up during an update"):
         plugin.connection.update_containers({"a": {"memory.low": "1"}}, timeout=PATIENCE)
     plugin.hang_up()
+
+
+def frame(stream: int, data: bytes) -> bytes:
+    return FRAME.pack(stream, len(data)) + data
+
+
+@pytest.fixture
+def peer() -> Iterator[tuple[socket.socket, Handler, list[str]]]:
+    """The other end of a plugin's connection, to send anything on; what came of it."""
+    handler, ends = Handler(), list[str]()
+    with memory_folder() as folder, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "nri.sock"))
+        listener.listen()
+        connection = NriConnection(str(folder / "nri.sock"), "p", "10", handler)
+        other, _ = listener.accept()
+
+        def serve() -> None:
+            try:
+                connection.serve()
+            except ConnectionEnded as error:
+                ends.append(str(error))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with other:
+            yield other, handler, ends
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (frame(1, b"") + FRAME.pack(1, (64 << 20) + 1), "a frame of 67108865 bytes"),
+        (frame(1, HEADER.pack((64 << 20) + 1, 1, 1, 0)), "a message of 67108865 bytes"),
+        (frame(1, HEADER.pack(1, 1, 1, 0) + b"\xff"), "what is no message: it ends within"),
+        (frame(2, HEADER.pack(2, 1, 2, 0) + b"\x08\x01"), "what is no message: status is a number"),
+        (FRAME.pack(1, 9)[:5], "the runtime has hung up"),
+        (FRAME.pack(1, 9) + b"part", "the runtime has hung up"),
+    ],
+)
+def test_a_connection_ends_with_what_no_runtime_says(
+    peer: tuple[socket.socket, Handler, list[str]], data: bytes, why: str
+) -> None:
+    other, _, ends = peer
+    other.sendall(data)
+    other.shutdown(socket.SHUT_WR)
+    eventually("the connection has ended", lambda: ends)
+    assert why in ends[0]
+
+
+def test_what_is_cut_anyhow_or_nobody_asked_for_does_not_disturb(
+    peer: tuple[socket.socket, Handler, list[str]],
+) -> None:
+    other, handler, ends = peer
+    event = message("ContainerEvent")()
+    event.container.id = "a"
+    request = message("Request")(method="CreateContainer", payload=event.SerializeToString())
+    data = request.SerializeToString()
+    nobodys = HEADER.pack(0, 99, 2, 0)
+    unknown = message("Request")(method="Surprise", payload=b"\xff").SerializeToString()
+    other.sendall(
+        frame(7, b"a stream of its own")
+        + frame(1, nobodys)  # an answer where there are only questions
+        + frame(2, nobodys * 2)  # an answer to no call, twice
+        + frame(2, HEADER.pack(len(data), 1, 1, 0) + data)
+        + frame(1, HEADER.pack(len(unknown), 1, 1, 0) + unknown)
+    )
+    assert _answers(other, 1) == {1: b""}
+    # A byte a frame, those of another stream between them.
+    for byte in HEADER.pack(len(data), 3, 1, 0) + data:
+        other.sendall(frame(1, bytes([byte])) + frame(2, nobodys) + frame(1, b""))
+    [(call, answer)] = _answers(other, 1).items()
+    assert call == 3
+    values = message("CreateAnswer").FromString(answer).adjust.linux.resources.unified
+    assert dict(values) == handler.values
+    assert [each.id for each in handler.created] == ["a"]
+    assert not ends
+
+
+def _answers(other: socket.socket, count: int) -> dict[int, bytes]:
+    """So many answers of the plugin, by their numbers; its own calls are left out."""
+    found: dict[int, bytes] = {}
+    while len(found) < count:
+        stream, length = FRAME.unpack(other.recv(FRAME.size, socket.MSG_WAITALL))
+        data = other.recv(length, socket.MSG_WAITALL)
+        if stream == 1:
+            _, call, _, _ = HEADER.unpack_from(data)
+            answer = message("Response").FromString(data[HEADER.size :])
+            found[call] = answer.payload
+    return found
 
 
 def test_the_socket_is_looked_at_and_its_plugins_are_named(runtime: FakeNriRuntime) -> None:

@@ -6,7 +6,12 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from memqos.agent.core.creation import ContainerValues, values_at_creation, values_at_resize
+from memqos.agent.core.creation import (
+    ContainerValues,
+    is_excluded,
+    values_at_creation,
+    values_at_resize,
+)
 from memqos.agent.core.pod_intent import IntentPlanner
 from memqos.agent.core.view import NodeView
 from memqos.agent.events import EventLog
@@ -93,7 +98,10 @@ class AnswerComposer:
 
     def compose_creation(self, container: NriContainer, runtime: RuntimeName) -> Answer:
         """What a new container gets."""
-        found = values_at_creation(self._view(), container, runtime)
+        view = self._view()
+        if is_excluded(view, container.pod_uid):
+            return Answer("unchanged")
+        found = values_at_creation(view, container, runtime)
         kind = self._judge(found)
         failed = self._failed_starts[container.pod_uid, container.name]
         if kind == "set" and failed >= _FAILED_STARTS:
@@ -111,6 +119,8 @@ class AnswerComposer:
     def compose_resize(self, container: NriContainer, runtime: RuntimeName) -> Answer:
         """What a container gets beside its new limit."""
         view = self._view()
+        if is_excluded(view, container.pod_uid):
+            return Answer("unchanged")
         found = values_at_resize(view, self._planner_of(view), container, runtime)
         high = None if found is None else found.values.get("memory.high")
         if (

@@ -90,9 +90,9 @@ class EventCounts(NamedTuple):
 
 
 NriAnswer = Literal["set", "unchanged", "unknown", "observed", "withheld", "failed", "late"]
-"""What became of a container that is created or resized: values were set, none differ, the pod is
-not known yet, memqos only observes it, another plugin sets the same values, an error, or the values
-were not in the journal in time."""
+"""What became of a container that is created or resized: values were set, none differ or the pod is
+not selected, the pod is not known yet, memqos only observes it, another plugin sets the same
+values, an error, or the values were not in the journal in time."""
 
 
 class NriView(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,12 @@ class ContainerValues(msgspec.Struct, frozen=True, kw_only=True):
         return self.kubelet.get(file, DEFAULTS[file])
 
 
+def is_excluded(view: NodeView, pod_uid: str) -> bool:
+    """Whether memqos knows a pod and plans nothing for it: it is not selected, or not valid."""
+    pod = view.pods_by_uid.get(pod_uid)
+    return pod is not None and pod.intent.mode is None
+
+
 def values_at_creation(
     view: NodeView, container: NriContainer, runtime: RuntimeName
 ) -> ContainerValues | None:
