@@ -1,10 +1,11 @@
 """A node at an instant: rows, rates, ranks, orders, playback and clusters."""
 
+import threading
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from tests.eventually import PATIENCE
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.busy_node import MI, BusyNode, agent_answering, container_path, state_of
 
 from memqos.converge import refresher
@@ -422,6 +423,27 @@ def test_after_a_time_without_requests_a_new_reading_can_be_waited_for(
     found.start()
     assert found.latest((), ALL).at == 1
     assert found.latest((), ALL, PATIENCE).at > 1
+    found.stop()
+
+
+def test_a_request_that_comes_as_the_wait_ends_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class WakeTooLate(threading.Event):
+        was_late = False
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if self.was_late:
+                return super().wait(timeout)
+            self.was_late = True
+            self.set()
+            return False
+
+    monkeypatch.setattr(refresher, "_ATTENTION", -1)  # nobody has looked for some time
+    found = refresher.Refresher(CountedReadings(), 3600)
+    found._wake = WakeTooLate()
+    found.start()
+    eventually("it is read", lambda: found.instant.at > 1)
     found.stop()
 
 
