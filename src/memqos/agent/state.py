@@ -217,6 +217,7 @@ def _usage(view: AgentView, now: float) -> dict[str, Any]:
         "cgroups": {
             path: {
                 "current": each.current,
+                "max": view.node.files.get(path, {}).get("memory.max"),
                 "high": each.events.get("high", 0),
                 "oomKill": each.events.get("oom_kill", 0),
                 "some": each.pressure.get("some"),
