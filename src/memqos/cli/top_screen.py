@@ -35,7 +35,7 @@ Tab, Shift Tab           scroll what is shown in full
 Esc                      back
 s  S                     next, previous sort order
 r                        reverse the order
-/                        filter: part of a name, class:burstable, throttled
+/                        filter: a name, class:burstable, throttled, killed
 t                        group by QoS class and pod
 space                    pause, resume
 ← →                      playback: 10 s back, forward; with Shift a minute
@@ -45,8 +45,10 @@ q                        quit
 
 Bars go from 0 to memory.max; m, l and h mark memory.min, low and high.
 PSI%: time in which all of a container waited for memory. HI/S: high events a
-second, it is throttled. OOM and EV: places in the order in which the kernel
-kills and the kubelet evicts. Columns that do not fit are dropped, LOW first."""
+second, above 0 it is throttled. REF/S: pages a second that were reclaimed and
+needed again. GUARD: steps by which the guard widened memory.high. KILLS: killed
+processes. OOM and EV: places in the order in which the kernel kills and the
+kubelet evicts. Columns that do not fit are dropped, LOW first."""
 _SEEKS: Final = {
     "left": -10_000,
     "right": 10_000,

@@ -30,16 +30,19 @@ export function visible(text) {
   );
 }
 
-const UNITS = ["B", "Ki", "Mi", "Gi", "Ti", "Pi"];
+const UNITS = ["B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
+// As memqos prints them: exact where that is short (1.25Gi, 1100Mi), else to four digits.
 export function bytes(amount) {
   if (amount === null || amount === undefined) return "max";
+  if (amount === 0) return "0";
   let power = 0;
-  while (amount >= 1024 && power < UNITS.length - 1) {
-    amount /= 1024;
-    power += 1;
-  }
-  return amount === 0 ? "0" : `${Number(amount.toPrecision(4))}${UNITS[power]}`;
+  // A little more, so that 1023.97Mi does not read 1024Mi.
+  while (amount + Math.floor(amount / 20000) >= 1024 ** (power + 1) && power < UNITS.length - 1) power += 1;
+  const [unit, smaller] = [1024 ** power, 1024 ** (power - 1)];
+  if ((amount * 100) % unit === 0) return `${Number((amount / unit).toFixed(2))}${UNITS[power]}`;
+  if (amount % smaller === 0 && amount < 10 * unit) return `${amount / smaller}${UNITS[power - 1]}`;
+  return `${(amount / unit).toPrecision(4)}${UNITS[power]}`;
 }
 
 export function rate(value) {
