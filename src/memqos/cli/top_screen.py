@@ -1,6 +1,7 @@
 """The screen of `memqos top`: a table, a detail pane, help; drawn with urwid, used by keys."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from textwrap import wrap
 from typing import Final, Literal
 
 import urwid
@@ -111,10 +112,13 @@ class TopScreen(urwid.Widget):
         if not self._is_paused:
             self._instant = self._refresher.latest(self._visible, self._query)
         instant = self._instant
-        head = [(line, "head") for line in node_lines(instant)]
-        note = self._refresher.fault or next(iter(instant.notes), None)
-        if note is not None:
-            head.append((f"note: {note}", "note"))
+        head: list[tuple[str, Look]] = [
+            (part, "head") for line in node_lines(instant) for part in wrap(line, width)[:2]
+        ]
+        notes = list(self._note_lines(instant, width))
+        # Without rows there is nothing but notes to see, and they say why.
+        most = height // 8 if instant.rows else height - len(head) - 3
+        head += [(line, "note") for line in notes[: max(1, most)]]
         yield from head
         body = max(2, height - len(head) - 1)
         table = max(3, body // 3) if self._view == "detail" else body
@@ -122,6 +126,10 @@ class TopScreen(urwid.Widget):
         if self._view == "detail":
             yield from self._pane_lines(instant, width, body - table)
         yield self._foot(), "titles"
+
+    def _note_lines(self, instant: NodeInstant, width: int) -> Iterator[str]:
+        for note in filter(None, (self._refresher.fault, *instant.notes)):
+            yield from wrap(f"note: {visible(note)}", width, subsequent_indent="  ")
 
     def _table_lines(
         self, instant: NodeInstant, width: int, height: int
