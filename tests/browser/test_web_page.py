@@ -311,6 +311,31 @@ DETAIL_OF_HIGH = """
 """
 
 
+def test_a_container_that_has_ended_is_no_lost_connection(tab: Tab, server: Server) -> None:
+    open_page(tab, server)
+    shows(tab, "shop/web-0024", ".rows .row")
+    tab.value(
+        "send = window.fetch; window.fetch = async (target, ...more) => {"
+        "if (String(target).includes('/api/container')) target = '/api/container?path=/none';"
+        "return send(target, ...more); }; 0"
+    )
+    tab.value("document.querySelector('.rows .row').click()")
+    shows(tab, "this container no longer runs", ".pane [role=alert]")
+    assert tab.value("connection.textContent") == "Connected"
+
+
+def test_amounts_are_spelled_as_in_a_terminal(tab: Tab, server: Server) -> None:
+    open_page(tab, server)
+    amounts = [1, 999, 1000, 1023, 1024, 5480 << 10, 1100 << 20, 993210368, 1 << 30, 3 << 40]
+    amounts += [(1 << 20) - 1, (1 << 30) - 40_000, 10_239 << 10, 10_241 << 10, 1_234_567_890_123]
+    tab.value(
+        "spelled = null; import('/elements.js').then("
+        f"(module) => (spelled = {amounts}.map(module.bytes))); 0"
+    )
+    eventually("they are spelled", lambda: tab.value("spelled"))
+    assert tab.value("spelled") == [format_bytes(amount) for amount in amounts]
+
+
 def test_who_is_throttled_stands_out(tab: Tab, records: Server) -> None:
     open_page(tab, records)
     shows(tab, "1 throttled")

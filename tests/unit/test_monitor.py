@@ -1,10 +1,12 @@
 """A node at an instant: rows, rates, ranks, orders, playback and clusters."""
 
+import threading
 from collections.abc import Collection
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.eventually import PATIENCE
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.busy_node import MI, BusyNode, agent_answering, container_path, state_of
 
 from memqos.converge import refresher
@@ -15,7 +17,8 @@ from memqos.converge.node_sources import PlaybackNode
 from memqos.converge.observation import ObservedNode, load_kubelet_config, observe_live
 from memqos.converge.observed_rows import OBSERVED_FILES
 from memqos.converge.pod_sources import parse_pod_source
-from memqos.draw.text.node_rows import node_lines
+from memqos.draw.text.node_rows import bar_text, node_lines
+from memqos.draw.text.row_detail import detail_lines
 from memqos.errors import Unreachable
 from memqos.host.kubelet import KubeletCredentials
 from memqos.host.machine import Roots
@@ -318,6 +321,21 @@ def test_a_report_alone_makes_rows_and_rates() -> None:
     assert (row.high, row.guard_step) == (236 * MI, 2)
 
 
+def test_a_bar_shows_no_share_where_there_is_nothing_to_share() -> None:
+    """Of a cluster and of some records the node's memory is not known."""
+    row = ContainerRow(path="/a", pod="shop/a", container="a", current=100 * MI)
+    assert bar_text(row, 8, None) == "·······>"
+    assert bar_text(row, 8, 400 * MI) == "██·····>"
+    high = msgspec.structs.replace(row, high=400 * MI)
+    assert bar_text(high, 8, None) == "██·····>"
+
+
+def test_the_detail_does_not_invent_what_an_agent_does_not_report() -> None:
+    instant = report_instant(read_agent_report(report(), "a"), 100_000, "node")
+    lines = detail_lines(instant.rows[0], instant, 80)
+    assert lines[1] == "in use 9Mi"
+
+
 def test_a_reading_that_is_reported_again_later_is_not_a_time_without_events() -> None:
     used = {"current": 10 * MI, "high": 90, "some": 4, "full": 2}
     usage = {"age": 0.0, "cgroups": {container_path(1): used}}
@@ -359,6 +377,7 @@ def test_of_one_reading_it_is_not_known_who_is_throttled() -> None:
     assert "throttled" not in "".join(node_lines(one))
     (cluster,) = cluster_instant({"a": read_agent_report(report(), "a")}, 0, "prod").nodes
     assert cluster.throttled is None
+    assert cluster.pressure is None
     two = report_instant(read_agent_report(report(), "a"), 110_000, "node", one)
     assert two.throttled == ()
     assert "0 throttled" in node_lines(two)[1]
@@ -449,6 +468,27 @@ def test_after_a_time_without_requests_a_new_reading_can_be_waited_for(
     found.start()
     assert found.latest((), ALL).at == 1
     assert found.latest((), ALL, PATIENCE).at > 1
+    found.stop()
+
+
+def test_a_request_that_comes_as_the_wait_ends_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class WakeTooLate(threading.Event):
+        was_late = False
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if self.was_late:
+                return super().wait(timeout)
+            self.was_late = True
+            self.set()
+            return False
+
+    monkeypatch.setattr(refresher, "_ATTENTION", -1)  # nobody has looked for some time
+    found = refresher.Refresher(CountedReadings(), 3600)
+    found._wake = WakeTooLate()
+    found.start()
+    eventually("it is read", lambda: found.instant.at > 1)
     found.stop()
 
 

@@ -1,6 +1,7 @@
 """`memqos status`: one screen about a node, its exit code, and data for scripts."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -8,6 +9,9 @@ from tests.commands import memqos
 from tests.fakes.busy_node import BusyNode, agent_answering, state_of
 
 from memqos.converge import live_node
+from memqos.converge.node_sources import SnapshotNode
+from memqos.errors import Unreachable
+from memqos.monitor.instant import NodeInstant
 
 FAST = ("--seconds", "0.1")
 SNAPSHOT = "tests/nodes/k138-none.json"
@@ -74,6 +78,14 @@ def test_what_was_done_in_the_last_hour_is_in_the_records() -> None:
     assert "last hour    10:25:00 shop/api-1 api: resized in place" in done.out
 
 
+def test_of_records_it_tells_the_end_unless_a_time_is_given() -> None:
+    """At the first record nothing has happened yet."""
+    play = ("status", "--play", "examples/records")
+    assert "10:35:06 shop/report-28 c0: evicted by the kubelet" in memqos(*play).out
+    start = memqos(*play, "--from", "2026-03-02T10:00:00Z")
+    assert "last hour    nothing is recorded" in start.out
+
+
 def test_watched_yaml_is_a_document_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = iter([None, None])
 
@@ -86,6 +98,30 @@ def test_watched_yaml_is_a_document_a_screen(monkeypatch: pytest.MonkeyPatch) ->
     assert done.code == 130
     documents = list(yaml.safe_load_all(done.out))
     assert [each["origin"] for each in documents] == [SNAPSHOT, SNAPSHOT]
+
+
+def test_watching_goes_on_when_a_reading_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = iter([None, None, None])
+
+    def pause(_: float) -> None:
+        if next(pauses, "end") is not None:
+            raise KeyboardInterrupt
+
+    readings = iter([None, None, Unreachable("the API server is away"), None])
+    read = SnapshotNode.read
+
+    def read_or_fail(source: SnapshotNode, *arguments: Any) -> NodeInstant:
+        fault = next(readings)
+        if fault is not None:
+            raise fault
+        return read(source, *arguments)
+
+    monkeypatch.setattr("memqos.cli.status.time.sleep", pause)
+    monkeypatch.setattr(SnapshotNode, "read", read_or_fail)
+    done = memqos("status", "--watch", "-o", "yaml", "--snapshot", SNAPSHOT)
+    assert done.code == 130
+    assert "the API server is away" in done.err
+    assert len(list(yaml.safe_load_all(done.out))) == 2
 
 
 def test_data_for_scripts(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.commands import ROOT, memqos
 from tests.eventually import eventually
@@ -21,7 +22,7 @@ from memqos.converge.node_sources import PlaybackNode, SnapshotNode
 from memqos.converge.refresher import Refresher
 from memqos.errors import Unreachable
 from memqos.host.record_files import read_recordings
-from memqos.monitor.instant import ContainerRow, NodeInstant, RowQuery
+from memqos.monitor.instant import AvailableMemory, ContainerRow, NodeInstant, RowQuery
 from memqos.record.recordings import Recording
 
 SNAPSHOT = "tests/nodes/k138-none.json"
@@ -245,6 +246,38 @@ def test_a_heading_has_no_detail(screen: Screen) -> None:
     screen.draw()
     screen.press("enter")
     assert screen.lines[10] == "no container is selected: ↑ ↓ move to one"
+
+
+class FixedNode(TwoContainers):
+    def __init__(self, instant: NodeInstant) -> None:
+        super().__init__()
+        self.instant = instant
+
+    def read(self, visible: Collection[str], query: RowQuery) -> NodeInstant:
+        return self.instant
+
+
+def test_what_is_said_of_the_node_is_not_cut() -> None:
+    pytest.importorskip("urwid")
+    row = ContainerRow(path="/a", pod="shop/a", container="a", kills=3, high_events=0.0)
+    instant = NodeInstant(
+        origin="/a/long/path/of/a/snapshot/that/was/taken/on/a/node/of/a/cluster.json",
+        at=1_772_446_340_000,
+        rows=(row,) * 110,
+        memory=AvailableMemory(64 << 30, 13_530 << 20, 12.1, 10.4),
+        notes=("the first reason " * 8, "the second reason"),
+    )
+    screen = Screen(Refresher(FixedNode(instant), 1))
+    text = " ".join(" ".join(screen.lines[:7]).split())
+    assert "2026-03-02 10:12:20 UTC" in text
+    assert "PSI some 12.1 % full 10.4 %" in text
+    assert "note: the second reason" in text
+    assert screen.lines[-1].startswith("order: usage · 110 lines")
+    reasons = tuple(f"reason {number} " * 9 for number in range(4))
+    empty = msgspec.structs.replace(instant, rows=(), notes=reasons)
+    screen = Screen(Refresher(FixedNode(empty), 1))
+    assert sum("note: reason" in line for line in screen.lines) == 4
+    assert screen.lines[-1].startswith("order: usage · 0 lines")
 
 
 def test_q_ends_it(screen: Screen) -> None:

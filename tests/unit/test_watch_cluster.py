@@ -43,8 +43,9 @@ def server(
     pod = a_pod("u1", namespace="shop", containers=("api",))
     pod["metadata"]["name"] = "api-1"
     node.run_pod(pod)
-    node.settle()
     (path,) = container_paths(pod)
+    node.kernel.set(path, "memory.max", str(128 * MI))
+    node.settle()
     counters = CgroupCounters(100 * MI, {"high": 3, "oom_kill": 1}, {"some": 1.0, "full": 0.5})
     view = msgspec.structs.replace(view_of(node), counters={path: counters})
     with fake_api_server() as served:
@@ -71,6 +72,26 @@ def test_top_has_the_containers_of_all_nodes(options: tuple[str, ...]) -> None:
     assert (row["node"], row["pod"], row["container"]) == ("node-1", "shop/api-1", "api")
     assert (row["current"], row["kills"]) == (100 * MI, 1)
     assert row["planned"]["memory.high"]["rule"]
+
+
+def test_the_limit_of_a_container_is_what_its_agent_reads(options: tuple[str, ...]) -> None:
+    """An agent never writes memory.max, so it is not among the files that it desires."""
+    data = memqos("top", "--once", "-o", "json", "--interval", "0.2", *options).data
+    (row,) = data["containers"]
+    assert row["max"] == 128 * MI
+    assert (row["anon"], row["file"], row["swap"]) == (None, None, None), "not reported"
+    table = memqos("top", "--once", "--interval", "0.2", *options).out
+    assert "128Mi" in table.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", [("top", "--once"), ("status",)])
+def test_a_cluster_without_agents_is_no_node_without_one(
+    server: FakeApiServer, options: tuple[str, ...], command: tuple[str, ...]
+) -> None:
+    done = memqos(*command, "--agent-namespace", "elsewhere", *options)
+    assert done.code == 1
+    assert "no agent of memqos runs here" in done.err
+    assert "--agent-namespace" in done.err
 
 
 def test_a_caller_without_the_right_sees_why(

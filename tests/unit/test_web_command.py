@@ -258,3 +258,28 @@ def test_the_address_is_not_printed_where_nobody_reads_it() -> None:
     done = memqos("web", *SNAPSHOT)
     assert done.code == 64
     assert "--address-file" in done.err
+
+
+def test_where_no_browser_opens_the_address_can_be_found(tmp_path: Path) -> None:
+    """The output may be a pipe, and the machine without a display."""
+    displays = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+    environment = {name: value for name, value in os.environ.items() if name not in displays}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memqos", "web", "--open", *SNAPSHOT],
+        cwd=ROOT,
+        env={**environment, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        (file,) = tmp_path.glob("memqos-*/open.html")
+        assert str(file) in told
+        assert "no browser was found here" in process.stderr.readline()
+        assert "#token=" in file.read_text()
+    finally:
+        process.terminate()
+        output, complaints = process.communicate()
+    assert "#token=" not in told + output + complaints

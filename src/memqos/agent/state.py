@@ -218,6 +218,7 @@ def _usage(view: AgentView, now: float) -> dict[str, Any]:
         "cgroups": {
             path: {
                 "current": each.current,
+                "max": view.node.files.get(path, {}).get("memory.max"),
                 "high": each.events.get("high", 0),
                 "oomKill": processes_killed(each.events),
                 "some": each.pressure.get("some"),

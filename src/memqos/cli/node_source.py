@@ -62,7 +62,8 @@ def watch_options(command: _F) -> _F:
             "--from",
             "start",
             metavar="TIME",
-            help="Where --play starts: 2026-03-02T09:00:00Z.  [default: the first record]",
+            help="Where --play starts: 2026-03-02T09:00:00Z.  [default: the first record; for "
+            "status the last]",
         ),
         click.option(
             "--speed",

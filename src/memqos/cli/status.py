@@ -9,9 +9,9 @@ import click
 from memqos.cli.help_sections import SectionedCommand
 from memqos.cli.node_source import WatchOptions, is_live, open_source, watch_options
 from memqos.cli.options import SecondsType, collect_options
-from memqos.cli.output import camel_case, emit, output_option, print_lines
+from memqos.cli.output import camel_case, complain, emit, output_option, print_lines
 from memqos.cli.streams import raw_stream
-from memqos.converge.node_sources import NodeSource
+from memqos.converge.node_sources import NodeSource, PlaybackNode
 from memqos.draw.text.status import status_data, status_text
 from memqos.errors import MemqosError
 from memqos.monitor.instant import RowQuery
@@ -44,11 +44,19 @@ def command(
     Exit code 0: nothing is wrong, 2: something is, 1: error.
     """
     source = open_source(options)
+    if isinstance(source, PlaybackNode) and options.start is None:
+        source.seek_end()  # at the first record nothing has happened yet
     first = source.read((), _BY_EVENTS)
     while True:
         if watch or is_live(first):
             time.sleep(seconds)
-        status = _read_status(source)
+        try:
+            status = _read_status(source)
+        except (MemqosError, OSError) as error:
+            if not watch:
+                raise
+            complain(error)
+            continue
         if output != "table":
             if watch and output == "yaml":
                 print("---")

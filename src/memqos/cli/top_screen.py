@@ -1,6 +1,7 @@
 """The screen of `memqos top`: a table, a detail pane, help; drawn with urwid, used by keys."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from textwrap import wrap
 from typing import Final, Literal
 
 import urwid
@@ -35,7 +36,7 @@ Tab, Shift Tab           scroll what is shown in full
 Esc                      back
 s  S                     next, previous sort order
 r                        reverse the order
-/                        filter: part of a name, class:burstable, throttled
+/                        filter: a name, class:burstable, throttled, killed
 t                        group by QoS class and pod
 space                    pause, resume
 ← →                      playback: 10 s back, forward; with Shift a minute
@@ -45,8 +46,10 @@ q                        quit
 
 Bars go from 0 to memory.max; m, l and h mark memory.min, low and high.
 PSI%: time in which all of a container waited for memory. HI/S: high events a
-second, it is throttled. OOM and EV: places in the order in which the kernel
-kills and the kubelet evicts. Columns that do not fit are dropped, LOW first."""
+second, above 0 it is throttled. REF/S: pages a second that were reclaimed and
+needed again. GUARD: steps by which the guard widened memory.high. KILLS: killed
+processes. OOM and EV: places in the order in which the kernel kills and the
+kubelet evicts. Columns that do not fit are dropped, LOW first."""
 _SEEKS: Final = {
     "left": -10_000,
     "right": 10_000,
@@ -109,10 +112,13 @@ class TopScreen(urwid.Widget):
         if not self._is_paused:
             self._instant = self._refresher.latest(self._visible, self._query)
         instant = self._instant
-        head = [(line, "head") for line in node_lines(instant)]
-        note = self._refresher.fault or next(iter(instant.notes), None)
-        if note is not None:
-            head.append((f"note: {note}", "note"))
+        head: list[tuple[str, Look]] = [
+            (part, "head") for line in node_lines(instant) for part in wrap(line, width)[:2]
+        ]
+        notes = list(self._note_lines(instant, width))
+        # Without rows there is nothing but notes to see, and they say why.
+        most = height // 8 if instant.rows else height - len(head) - 3
+        head += [(line, "note") for line in notes[: max(1, most)]]
         yield from head
         body = max(2, height - len(head) - 1)
         table = max(3, body // 3) if self._view == "detail" else body
@@ -120,6 +126,10 @@ class TopScreen(urwid.Widget):
         if self._view == "detail":
             yield from self._pane_lines(instant, width, body - table)
         yield self._foot(), "titles"
+
+    def _note_lines(self, instant: NodeInstant, width: int) -> Iterator[str]:
+        for note in filter(None, (self._refresher.fault, *instant.notes)):
+            yield from wrap(f"note: {visible(note)}", width, subsequent_indent="  ")
 
     def _table_lines(
         self, instant: NodeInstant, width: int, height: int

@@ -193,7 +193,10 @@ def _announce(url: str, address_file: str | None, *, opens: bool) -> None:
         print(f"open {url}\nCtrl+C ends it")
         raw_stream(sys.stdout).flush()
     if opens:
-        open_browser(f"file://{_redirect_file(url)}")
+        file = _redirect_file(url)
+        if address_file is None and not sys.stdout.isatty():
+            complain(f"the page's address is in {file}")
+        open_browser(f"file://{file}")
 
 
 def _redirect_file(url: str) -> str:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 from memqos.converge.live_node import wall_clock
-from memqos.errors import MemqosError
+from memqos.errors import MemqosError, Unreachable
 from memqos.manifests.agent_state import AgentReport, read_agent_report
 from memqos.monitor.cluster import cluster_instant
 from memqos.monitor.instant import NodeInstant, RowQuery
@@ -50,6 +50,11 @@ class ClusterNodes:
         now = self._clock()
         if self._instant is None or now - self._read_at >= _EVERY:
             nodes = sorted(self._agents.list_agents())
+            if not nodes:
+                raise Unreachable(
+                    f"{self._origin}: no agent of memqos runs here",
+                    hint="is it in another namespace? Give that with --agent-namespace",
+                )
             with ThreadPoolExecutor(_AT_ONCE) as workers:
                 reports = dict(zip(nodes, workers.map(self._report, nodes), strict=True))
             self._instant = cluster_instant(reports, self._clock(), self._origin, self._instant)

@@ -104,6 +104,10 @@ class PlaybackNode:
         self._move()
         self._position = self._clamp(self._position + by)
 
+    def seek_end(self) -> None:
+        """Go to the last record."""
+        self._position = float(self._playback.until)
+
     def change_speed(self, steps: int) -> None:
         """Play faster or slower."""
         self._move()

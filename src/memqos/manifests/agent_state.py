@@ -126,6 +126,8 @@ class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the kernel counted of a cgroup; pressure in seconds."""
 
     current: int | None = None
+    max: str | None = None
+    """memory.max, which an agent never writes: it is not among the files that it desires."""
     high: int = 0
     oom_kill: int = 0
     some: float | None = None

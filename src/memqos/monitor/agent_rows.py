@@ -53,7 +53,7 @@ def rows_of_report(
                 min=_amount(cgroup, "memory.min") or 0,
                 low=_amount(cgroup, "memory.low") or 0,
                 high=_amount(cgroup, "memory.high"),
-                max=_amount(cgroup, "memory.max"),
+                max=_number(used.max),
                 high_total=used.high,
                 some_total=_microseconds(used.some),
                 full_total=_microseconds(used.full),
@@ -101,8 +101,11 @@ def _amount(cgroup: CgroupState, file: str) -> int | None:
     found = cgroup.files.get(file)
     if found is None:
         return None
-    text = found.desired if found.actual is None else found.actual
-    return int(text) if text.isdecimal() else None
+    return _number(found.desired if found.actual is None else found.actual)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _numa(cgroup: CgroupState) -> str | None:

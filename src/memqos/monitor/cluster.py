@@ -33,7 +33,12 @@ def cluster_instant(
         planned |= plan_of_report(report)
         nodes.append(_summary(name, report, of_node, at))
     nodes.sort(
-        key=lambda node: (-node.pressure, -(node.throttled or 0), not node.problems, node.name)
+        key=lambda node: (
+            -(node.pressure or 0.0),
+            -(node.throttled or 0),
+            not node.problems,
+            node.name,
+        )
     )
     unknown = sum(isinstance(each, MemqosError) for each in reports.values())
     notes = (f"{pluralize(unknown, 'node')} not read",) if unknown else ()
@@ -52,7 +57,7 @@ def _summary(
         name=name,
         mode=report.mode,
         converged=report.converged,
-        pressure=max([row.full or 0.0 for row in rows], default=0.0),
+        pressure=max([row.full for row in rows if row.full is not None], default=None),
         containers=len(rows),
         pods=len(report.pods),
         managed=len(managed),

@@ -29,9 +29,9 @@ class ContainerRow(msgspec.Struct, frozen=True, kw_only=True):
     read_at: int = 0
     """When all of it was read: rows off the screen are read less often."""
     current: int = 0
-    anon: int = 0
-    file: int = 0
-    swap: int = 0
+    anon: int | None = None
+    file: int | None = None
+    swap: int | None = None
     min: int = 0
     low: int = 0
     high: int | None = None
@@ -95,8 +95,9 @@ class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     mode: str
     converged: bool | None = None
-    pressure: float = 0.0
-    """Percent of the time in which all tasks of a container waited, of the container worst off."""
+    pressure: float | None = None
+    """Percent of the time in which all tasks of a container waited, of the container worst off; not
+    known before the second reading."""
     containers: int = 0
     pods: int = 0
     managed: int = 0

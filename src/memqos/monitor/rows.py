@@ -138,8 +138,8 @@ def oom_ranks(
             Process(
                 comm=row.container,
                 oom_score_adj=row.oom_score_adj or 0,
-                rss=row.anon,
-                swap=row.swap,
+                rss=row.anon or 0,
+                swap=row.swap or 0,
                 cgroup=row.path,
             )
             for row in rows

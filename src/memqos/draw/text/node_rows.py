@@ -93,11 +93,13 @@ def _short_name(row: ContainerRow, width: int) -> str:
 
 def bar_text(row: ContainerRow, width: int, total: int | None) -> str:
     """What is in use, from 0 to memory.max, with m, l and h where min, low and high are."""
-    end = row.max or max(total or 0, row.current, 1)
-    full = min(width, -(-row.current * width // end))
+    bound = row.max or max(total or 0, row.high or 0)
+    end = max(bound, row.current, 1)
+    # Without any bound, as in a cluster, there is nothing that the usage is a share of.
+    full = min(width, -(-row.current * width // end)) if bound else 0
     cells = ["█"] * full + ["·"] * (width - full)
     for sign, level in (("m", row.min), ("l", row.low), ("h", row.high)):
-        if level and level <= end:
+        if level and level <= bound:
             cells[min(width - 1, level * width // end)] = sign
     if row.max is None:
         cells[-1] = ">"

@@ -20,10 +20,7 @@ def detail_lines(row: ContainerRow, instant: NodeInstant, width: int) -> list[st
     lines = [
         f"{row.name} · {row.qos or 'class not known'}" + (f" · {row.node}" if row.node else "")
     ]
-    lines.append(
-        f"in use {format_bytes(row.current)}: {format_bytes(row.anon)} anonymous, "
-        f"{format_bytes(row.file)} page cache, {format_bytes(row.swap)} in swap"
-    )
+    lines.append(f"in use {format_bytes(row.current)}{_composition(row)}")
     if row.high_events is not None:
         lines.append(
             f"high events {row.high_events:.1f}/s, {row.high_total:,} in all · refaults "
@@ -48,6 +45,14 @@ def detail_lines(row: ContainerRow, instant: NodeInstant, width: int) -> list[st
     if row.numa is not None:
         lines.append(f"memory on NUMA nodes {row.numa}")
     return list(_wrapped(lines, width))
+
+
+def _composition(row: ContainerRow) -> str:
+    """What the memory in use is made of; agents do not report it."""
+    if row.anon is None or row.file is None or row.swap is None:
+        return ""
+    amounts = {"anonymous": row.anon, "page cache": row.file, "in swap": row.swap}
+    return ": " + ", ".join(f"{format_bytes(amount)} {kind}" for kind, amount in amounts.items())
 
 
 def level_of_row(row: ContainerRow, file: str) -> str:

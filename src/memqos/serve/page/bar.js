@@ -10,7 +10,10 @@ const ZONES = [
 ];
 
 export function zonesOf(row, total) {
-  const end = row.max ?? Math.max(total ?? 0, row.current, row.high ?? 0, 1);
+  const bound = row.max ?? Math.max(total ?? 0, row.high ?? 0);
+  // Without any bound, as in a cluster, there is nothing that the usage is a share of.
+  if (!bound) return { zones: [{ kind: "normal", from: 0, to: 1 }], usage: 0 };
+  const end = Math.max(bound, row.current);
   const ends = { min: row.min, low: row.low, normal: row.high ?? end, high: end };
   const zones = [];
   let reached = 0;
@@ -21,7 +24,7 @@ export function zonesOf(row, total) {
       reached = until;
     }
   }
-  return { zones, usage: Math.min(1, row.current / end), end };
+  return { zones, usage: row.current / end };
 }
 
 // What the colours of a bar mean.

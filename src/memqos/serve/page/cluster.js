@@ -4,14 +4,15 @@ import { get, poll } from "/client.js";
 import { el, rate, time, visible } from "/elements.js";
 
 const UNKNOWN = "Not known: that takes two readings.";
+const counted = (key) => (node) => (node.mode === "unknown" ? "–" : node[key]);
 const COLUMNS = [
   ["node", (node) => visible(node.name)],
   ["pressure %", (node) => rate(node.pressure)],
   ["throttled", (node) => node.throttled ?? "–"],
-  ["killed", (node) => node.kills],
-  ["pods", (node) => node.pods],
-  ["not managed", (node) => node.unmanaged],
-  ["changed by others", (node) => node.changes],
+  ["killed", counted("kills")],
+  ["pods", counted("pods")],
+  ["not managed", counted("unmanaged")],
+  ["changed by others", counted("changes")],
   ["agent", (node) => `${node.mode}${node.converged ? ", converged" : ""}`],
   ["problems", (node) => node.problems.map(visible).join("; ") || "–"],
 ];

@@ -30,7 +30,7 @@ export function visible(text) {
   );
 }
 
-const UNITS = ["B", "Ki", "Mi", "Gi", "Ti", "Pi"];
+const UNITS = ["B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 // As `format_bytes` of memqos.units has it: top, status and this page show one text for one amount.
 export function bytes(amount) {

@@ -140,6 +140,12 @@ function derivation(file, actual, planned) {
   return lines;
 }
 
+// What the memory in use is made of; agents do not report it.
+function composition(row) {
+  if (row.anon === null) return [];
+  return [`${bytes(row.anon)} anonymous, ${bytes(row.file)} page cache, ${bytes(row.swap)} in swap`];
+}
+
 function detail(data, onClose) {
   const row = data.container;
   const values = { "memory.min": row.min, "memory.low": row.low, "memory.high": row.high };
@@ -153,9 +159,14 @@ function detail(data, onClose) {
     el(
       "p",
       { class: "dim" },
-      `${bytes(row.anon)} anonymous, ${bytes(row.file)} page cache, ${bytes(row.swap)} in swap · ` +
-        `${row.kills} ${row.kills === 1 ? "kill" : "kills"} · killed as number ${row.oom_rank ?? "–"}, evicted as number ` +
-        `${row.eviction_rank ?? "–"}`,
+      [
+        ...composition(row),
+        `${row.kills} ${row.kills === 1 ? "kill" : "kills"}`,
+        row.oom_rank === null ? null : `killed as number ${row.oom_rank} if the node runs out of memory`,
+        row.eviction_rank === null ? null : `evicted as number ${row.eviction_rank}`,
+      ]
+        .filter(Boolean)
+        .join(" · "),
     ),
     el(
       "dl",
@@ -207,7 +218,7 @@ export function nodeView(root, onState) {
         pane.replaceChildren(detail(data, close));
         document.getElementById("detail-title").focus();
       } catch (error) {
-        onState(error.message);
+        pane.replaceChildren(el("p", { role: "alert" }, visible(error.message)));
       }
     },
   });
