@@ -1,5 +1,6 @@
 """-o sarif and -o junit of the commands that check something, the hooks and the action of them."""
 
+import json
 import os
 import subprocess
 import sysconfig
@@ -88,6 +89,17 @@ def test_audit_reports_findings_by_rule_and_level() -> None:
     assert code == 0
     assert "namespace/no-limit-range" in {each["ruleId"] for each in found}
     assert {each["level"] for each in found} <= {"error", "warning", "note"}
+
+
+def test_every_finding_has_a_file_as_github_asks_for_one() -> None:
+    _, found = results("audit", "examples/cluster/dump.json", "examples/one.yaml")
+    (first,) = {
+        location["physicalLocation"]["artifactLocation"]["uri"]
+        for each in found
+        for location in each["locations"]
+    }
+    assert first == "examples/cluster/dump.json"
+    assert len({json.dumps(each["locations"]) for each in found}) > 1, "the objects' names"
 
 
 def test_audit_reports_faults_of_a_dump_with_their_line() -> None:
