@@ -171,6 +171,13 @@ def test_hooks_are_commands_that_exist() -> None:
         assert command in cli.list_commands(None)  # type: ignore[arg-type]
 
 
+def test_no_hook_reads_a_cluster_where_nothing_is_named() -> None:
+    """As audit does without a file; admit is refused without one."""
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    named = {each["id"]: each.get("args") for each in hooks}
+    assert named == {"memqos-explain": ["."], "memqos-admit": None, "memqos-audit": ["."]}
+
+
 @pytest.mark.parametrize(
     ("command", "arguments", "code", "has_results"),
     [
