@@ -1,5 +1,6 @@
 """A node at an instant: rows, rates, ranks, orders, playback and clusters."""
 
+import threading
 from collections.abc import Collection
 from pathlib import Path
 
@@ -423,6 +424,30 @@ def test_after_a_time_without_requests_a_new_reading_can_be_waited_for(
     assert found.latest((), ALL).at == 1
     assert found.latest((), ALL, PATIENCE).at > 1
     found.stop()
+
+
+class RequestedAfterTheWait(threading.Event):
+    """Set right after the first wait, which has timed out."""
+
+    waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        assert self.waits <= 2, "the request was lost"
+        found = super().wait(0)
+        if self.waits == 1:
+            self.set()
+        return found
+
+
+def test_a_request_that_comes_as_the_wait_for_one_ends_is_not_lost() -> None:
+    source = CountedReadings()
+    found = refresher.Refresher(source, 3600)
+    found._asked_at -= 3600  # idle: it reads only when it is woken
+    found._wake = RequestedAfterTheWait()
+    found.on_read(found.stop)
+    found._run()
+    assert source.count == 2
 
 
 def test_nodes_under_pressure_come_first() -> None:

@@ -68,9 +68,10 @@ class Refresher:
         while not self._stopping:
             is_watched = time.monotonic() - self._asked_at <= _ATTENTION
             # Not without end: a request that comes right now believes that reading goes on.
-            is_due = self._wake.wait(self._interval if is_watched else _ATTENTION) or is_watched
-            self._wake.clear()
-            if is_due and not self._stopping:
+            is_woken = self._wake.wait(self._interval if is_watched else _ATTENTION)
+            if is_woken:  # else a request may have come since: it wakes the next wait
+                self._wake.clear()
+            if (is_woken or is_watched) and not self._stopping:
                 self._read()
 
     def _read(self) -> None:
