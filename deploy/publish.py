@@ -50,11 +50,20 @@ def main() -> int:
     for command in commands(name):
         sys.stdout.write(f"{shlex.join(command)}\n")
         sys.stdout.flush()
-        if arguments.run and (code := subprocess.run(command, check=False).returncode):
+        if arguments.run and (code := _push(command)):
             return code
     if not arguments.run:
         sys.stdout.write("# nothing was pushed: RUN=yes runs these commands\n")
     return 0
+
+
+def _push(command: list[str]) -> int:
+    """Run a command in the terminal; its exit code."""
+    try:
+        return subprocess.run(command, check=False).returncode
+    except FileNotFoundError:
+        sys.stderr.write(f"{command[0]} is missing – apt-get install {command[0]}\n")
+        return 1
 
 
 def commands(name: str) -> list[list[str]]:

@@ -16,7 +16,9 @@ from deploy.steps import PROJECT, BuildFailed, install_memqos, install_requireme
 
 SUITES: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "testing"}
 ROOTS: Final = PROJECT / "build" / "pythons"
-PACKAGES: Final = "bash,coreutils,dash,diffutils,findutils,git,grep,gzip,openssl,procps,sed,tzdata"
+PACKAGES: Final = (
+    "bash,coreutils,dash,diffutils,findutils,git,grep,gzip,openssl,procps,sed,tzdata,util-linux"
+)
 """What the tests start; /bin/sh is dash's."""
 TESTS: Final = ("tests/unit", "tests/properties", "tests/conformance")
 IGNORED: Final = ("tests/unit/test_helm.py", "tests/unit/test_release_files.py")
@@ -75,6 +77,8 @@ def _make_root(version: str, setuptools_of: Path) -> Path:
     command.parent.mkdir(parents=True, exist_ok=True)
     command.write_text(f"#!/usr/bin/python{version}\nfrom memqos.cli.main import main\nmain()\n")
     command.chmod(0o755)
+    # As Debian's package python3 has it, which may be of another version.
+    command.with_name("python3").symlink_to(f"/usr/bin/python{version}")
     for file in ("requirements-dev.txt", "requirements.txt", "requirements-build.txt"):
         install_requirements(site, version, "amd64", file)
     install_memqos(site, root / "tmp", setuptools_of)

@@ -1,5 +1,6 @@
 """-o sarif and -o junit of the commands that check something, the hooks and the action of them."""
 
+import json
 import os
 import subprocess
 import sysconfig
@@ -90,6 +91,17 @@ def test_audit_reports_findings_by_rule_and_level() -> None:
     assert {each["level"] for each in found} <= {"error", "warning", "note"}
 
 
+def test_every_finding_has_a_file_as_github_asks_for_one() -> None:
+    _, found = results("audit", "examples/cluster/dump.json", "examples/one.yaml")
+    (first,) = {
+        location["physicalLocation"]["artifactLocation"]["uri"]
+        for each in found
+        for location in each["locations"]
+    }
+    assert first == "examples/cluster/dump.json"
+    assert len({json.dumps(each["locations"]) for each in found}) > 1, "the objects' names"
+
+
 def test_audit_reports_faults_of_a_dump_with_their_line() -> None:
     code, found = results("audit", "examples/broken/dump.ndjson")
     assert code == 1
@@ -157,6 +169,13 @@ def test_hooks_are_commands_that_exist() -> None:
         program, command, *_ = each["entry"].split()
         assert (program, each["id"]) == ("memqos", f"memqos-{command}")
         assert command in cli.list_commands(None)  # type: ignore[arg-type]
+
+
+def test_no_hook_reads_a_cluster_where_nothing_is_named() -> None:
+    """As audit does without a file; admit is refused without one."""
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    named = {each["id"]: each.get("args") for each in hooks}
+    assert named == {"memqos-explain": ["."], "memqos-admit": None, "memqos-audit": ["."]}
 
 
 @pytest.mark.parametrize(

@@ -103,12 +103,12 @@ RESULTS: Final = (
 
 
 def test_a_log_is_valid_sarif() -> None:
-    log = sarif(RESULTS, "1.0", {"pod/throttled": "A container is throttled"})
+    log = sarif(RESULTS, ["a folder"], "1.0", {"pod/throttled": "A container is throttled"})
     Draft7Validator(SARIF_PART).validate(log)
 
 
 def test_a_result_of_sarif_names_rule_file_line_and_column() -> None:
-    (run,) = sarif(RESULTS, "1.0", {"pod/throttled": "A container is throttled"})["runs"]
+    (run,) = sarif(RESULTS, [], "1.0", {"pod/throttled": "A container is throttled"})["runs"]
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["input", "pod/throttled"]
     named, positioned = run["results"]
     assert (named["ruleIndex"], named["level"]) == (1, "warning")

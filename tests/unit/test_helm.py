@@ -223,6 +223,15 @@ def test_the_page_about_platforms_has_all_of_them() -> None:
     assert [name for name in PLATFORMS if f"platforms/{name}.yaml" not in page] == []
 
 
+def test_a_webhook_of_one_replica_does_not_keep_its_node_from_being_drained(
+    tmp_path: Path,
+) -> None:
+    objects = template(tmp_path, {"webhook": {"enabled": True, "replicas": 1}})
+    (budget,) = [each for each in objects if each["kind"] == "PodDisruptionBudget"]
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert "minAvailable" not in budget["spec"]
+
+
 def test_helm_lint_finds_nothing() -> None:
     done = helm("lint", "--strict", str(CHART))
     assert done.returncode == 0, done.stdout

@@ -471,25 +471,28 @@ def test_after_a_time_without_requests_a_new_reading_can_be_waited_for(
     found.stop()
 
 
-def test_a_request_that_comes_as_the_wait_ends_is_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class WakeTooLate(threading.Event):
-        was_late = False
+class RequestedAfterTheWait(threading.Event):
+    """Set right after the first wait, which has timed out."""
 
-        def wait(self, timeout: float | None = None) -> bool:
-            if self.was_late:
-                return super().wait(timeout)
-            self.was_late = True
+    waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        assert self.waits <= 2, "the request was lost"
+        found = super().wait(0)
+        if self.waits == 1:
             self.set()
-            return False
+        return found
 
-    monkeypatch.setattr(refresher, "_ATTENTION", -1)  # nobody has looked for some time
-    found = refresher.Refresher(CountedReadings(), 3600)
-    found._wake = WakeTooLate()
-    found.start()
-    eventually("it is read", lambda: found.instant.at > 1)
-    found.stop()
+
+def test_a_request_that_comes_as_the_wait_for_one_ends_is_not_lost() -> None:
+    source = CountedReadings()
+    found = refresher.Refresher(source, 3600)
+    found._asked_at -= 3600  # idle: it reads only when it is woken
+    found._wake = RequestedAfterTheWait()
+    found.on_read(found.stop)
+    found._run()
+    assert source.count == 2
 
 
 def test_nodes_under_pressure_come_first() -> None:

@@ -30,6 +30,7 @@ from memqos.host.agent_endpoint import AgentAccess, AgentEndpoints, AgentRefusal
 from memqos.host.apiserver.access_reviews import REMEMBER_SECONDS, AccessReviewer, ReadAccess
 from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.kubeconfig import cluster_access
+from memqos.host.apiserver.port_forward import PortForward
 from memqos.record.format import KillRecord, PressureRecord
 from memqos.record.transfer import decode_transfer
 
@@ -340,6 +341,17 @@ class TestTheClient:
         sent = endpoints(server, tmp_path).get_pod_records("node-1", "shop", "api-1")
         assert {each.who.container for each in sent.recordings} == {"api"}
         assert all(JANE not in str(each.headers) for each in server.request_log)
+
+    def test_a_closed_port_forward_is_garbage_collected_in_silence(
+        self, agent: Agent, server: FakeApiServer
+    ) -> None:
+        put_agent(server, agent.served, agent.identity)
+        forward = PortForward(
+            ApiClient(cluster_access()), "memqos-system", "memqos-agent-x", 9178, PATIENCE
+        )
+        forward.close()
+        # As Python does then; what this raises, Python 3.13 prints.
+        forward._response.close()
 
     def test_reaches_an_agent_directly(
         self, agent: Agent, server: FakeApiServer, tmp_path: Path

@@ -122,6 +122,14 @@ def test_publishing_prints_the_commands_and_runs_nothing(
     assert "nothing was pushed" in shown
 
 
+def test_a_program_that_publishing_lacks_is_named(
+    publishing: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["publish", "registry.example.com", "--run"])
+    assert publish.main() == 1
+    assert "skopeo is missing – apt-get install skopeo" in capsys.readouterr().err
+
+
 def test_images_of_a_release_are_published_before_others(
     publishing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,7 +125,9 @@ class Screen:
         self._loop.process_input(list(keys))
 
     def read(self) -> None:
+        """As the terminal does: urwid keeps what it drew until it is told of something new."""
         self.refresher._read()
+        self._widget.refresh()
 
     def draw(self) -> None:
         """As a loop does before it takes a key: what is on the screen decides what a key does."""

@@ -42,7 +42,8 @@ def print_check(
         return
     from importlib.metadata import version
 
-    print_data(sarif(results, version("memqos"), {**_RULES, **(rules or {})}), "json")
+    log = sarif(results, checked, version("memqos"), {**_RULES, **(rules or {})})
+    print_data(log, "json")
 
 
 def pod_notes(pod: "PodExplanation") -> "Iterator[CheckResult]":

@@ -69,7 +69,7 @@ class Refresher:
             is_watched = time.monotonic() - self._asked_at <= _ATTENTION
             # Not without end: a request that comes right now believes that reading goes on.
             is_woken = self._wake.wait(self._interval if is_watched else _ATTENTION)
-            if is_woken:  # else a request that came since the wait ended would be lost
+            if is_woken:  # else a request may have come since: it wakes the next wait
                 self._wake.clear()
             if (is_woken or is_watched) and not self._stopping:
                 self._read()

@@ -48,9 +48,17 @@ def input_result(error: InputError, level: CheckLevel = "error") -> CheckResult:
     )
 
 
-def sarif(results: Iterable[CheckResult], version: str, rules: dict[str, str]) -> dict[str, Any]:
-    """A SARIF 2.1.0 log; `rules` has the text of every rule that a result may name."""
+def sarif(
+    results: Iterable[CheckResult], checked: Sequence[str], version: str, rules: dict[str, str]
+) -> dict[str, Any]:
+    """A SARIF 2.1.0 log; `rules` has the text of every rule that a result may name.
+
+    A result without a file, such as a finding about pods of several, is at the first that was
+    checked: GitHub refuses a whole log for one result without a file ("expected artifact
+    location", github/codeql-action#1738).
+    """
     listed = list(results)
+    first = checked[0] if checked else None
     used = sorted({each.rule for each in listed})
     return {
         "$schema": SARIF_SCHEMA,
@@ -68,13 +76,13 @@ def sarif(results: Iterable[CheckResult], version: str, rules: dict[str, str]) -
                     }
                 },
                 "columnKind": "unicodeCodePoints",
-                "results": [_sarif_result(each, used.index(each.rule)) for each in listed],
+                "results": [_sarif_result(each, used.index(each.rule), first) for each in listed],
             }
         ],
     }
 
 
-def _sarif_result(result: CheckResult, rule_index: int) -> dict[str, Any]:
+def _sarif_result(result: CheckResult, rule_index: int, default_file: str | None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "ruleId": result.rule,
         "ruleIndex": rule_index,
@@ -82,8 +90,9 @@ def _sarif_result(result: CheckResult, rule_index: int) -> dict[str, Any]:
         "message": {"text": result.message},
     }
     location: dict[str, Any] = {}
-    if result.file is not None:
-        physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(result.file)}}
+    file = default_file if result.file is None else result.file
+    if file is not None:
+        physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(file)}}
         if result.line is not None:
             physical["region"] = {"startLine": result.line}
             if result.column is not None:

@@ -101,7 +101,9 @@ class PortForward:
                 return data
 
     def close(self) -> None:
-        self._reader.close()
+        # With its reader: of one that was closed before, Python 3.13 prints an "Exception ignored"
+        # when the response is garbage collected.
+        self._response.close()
         self._socket.close()
 
     def _upgrade(self, server: ApiClient, request: ApiRequest) -> "BufferedReader":
