@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.eventually import PATIENCE, eventually
+from tests.eventually import PATIENCE
 from tests.fakes.busy_node import MI, BusyNode, agent_answering, container_path, state_of
 
 from memqos.converge import refresher
