@@ -355,7 +355,7 @@ class TestBadDays:
         server.faults = Faults(refused=1.0)
         with watching(server) as watch:
             eventually("it was refused", lambda: watch.fault is not None)
-            with pytest.raises(Unreachable, match=r"a bad day|too busy|no longer knows"):
+            with pytest.raises(Unreachable, match=r"a bad day|too busy|has expired"):
                 watch.wait(0)
             assert not watch.is_synced
 

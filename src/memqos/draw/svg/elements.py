@@ -1,6 +1,7 @@
 """SVG as text: elements, escaping, the width of text without its font, styles."""
 
 from collections.abc import Iterable, Sequence
+from math import fsum
 from typing import Final, NamedTuple
 
 SVG_NAMESPACE: Final = "http://www.w3.org/2000/svg"
@@ -52,7 +53,7 @@ def coordinate(value: float) -> str:
 
 def text_width(text: str, font_size: float) -> float:
     """About how many pixels a text takes, rather more than fewer."""
-    return font_size * sum([_em(c) for c in text])
+    return font_size * fsum([_em(c) for c in text])  # sum() of floats is another from 3.12 on
 
 
 def ellipsize(text: str, font_size: float, width: float) -> str:
