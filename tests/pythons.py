@@ -110,8 +110,8 @@ def _run_tests(root: Path, version: str, tests: list[str]) -> int:
         [
             *("unshare", "--mount", "--pid", "--fork", "sh", "-c", script, "sh", str(root)),
             *("PATH=/usr/local/bin:/usr/bin", "LANG=C.UTF-8", "HOME=/tmp"),
-            "PYTHONDONTWRITEBYTECODE=1",
             *(f"python{version}", "-m", "pytest"),
+            *("-n", "auto", "--dist", "worksteal"),
             *("-p", "no:cacheprovider", "-rfE", "-q", *tests),
             *(f"--ignore={each}" for each in IGNORED),
         ],
