@@ -48,6 +48,29 @@ def test_what_is_wrong_is_named_and_is_the_exit_code(tmp_path: Path) -> None:
     assert "converged    no" in done.out
 
 
+def test_an_agent_that_does_not_make_sense_is_a_problem(tmp_path: Path) -> None:
+    node = BusyNode(tmp_path, 2)
+    with agent_answering(node.socket, {"mode": 7}):
+        done = memqos("status", *FAST, "--agent", node.socket, *node.options)
+    assert done.code == 2
+    assert "problems the agent's state cannot be read: " in " ".join(done.out.split())
+    assert "note: the agent" not in done.out
+
+
+def test_a_node_without_a_plan_is_a_problem_unless_an_agent_answers(tmp_path: Path) -> None:
+    node = BusyNode(tmp_path, 2)
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text("memoryThrottlingFactor: much\n")
+    options = (*FAST, *node.options, "--kubelet", str(kubelet))
+    done = memqos("status", *options)
+    assert done.code == 2
+    assert "problems no plan: " in " ".join(done.out.split())
+    with agent_answering(node.socket, state_of()):
+        done = memqos("status", *options, "--agent", node.socket)
+    assert done.code == 0
+    assert "note: no plan: " in done.out
+
+
 def test_pods_of_a_snapshot_count_without_readings_of_their_memory() -> None:
     done = memqos("status", *FAST, "--snapshot", "tests/nodes/numa.json")
     assert "pods         8 pods\n" in done.out

@@ -85,7 +85,11 @@ class LiveNode:
         else:
             self._refresh(visible, query, now)
         plan = None if self._plan is None else self._plan.plan
-        fault = () if self._report_fault is None else (self._report_fault,)
+        agent_fault = () if self._report_fault is None else (self._report_fault,)
+        plan_fault: tuple[str, ...] = ()
+        # An agent that answers has a plan, even where this process can make none.
+        if self._report is None and self._plan is not None and self._plan.fault is not None:
+            plan_fault = (self._plan.fault,)
         return NodeInstant(
             origin=self._observation.origin,
             at=now,
@@ -95,7 +99,8 @@ class LiveNode:
             planned={} if self._plan is None else self._plan.planned,
             page_size=PAGE_SIZE if plan is None else plan.settings.page_size,
             agent=self._report,
-            notes=(*self._notes, *fault),
+            notes=(*self._notes, *agent_fault),
+            faults=(*agent_fault, *plan_fault),
         )
 
     def recordings(self, pod: str | None = None) -> list[Recording]:
@@ -168,7 +173,7 @@ class LiveNode:
             answer = fetch_state(self._socket)
             self._report = None if answer is None else read_agent_report(answer, self._socket)
         except (Unreachable, InputError) as error:
-            self._report_fault = f"the agent on this node is not known: {error}"
+            self._report_fault = f"the agent's state cannot be read: {error}"
 
     def _with_guard(self, row: ContainerRow) -> ContainerRow:
         step = 0 if self._report is None else self._report.guard.get(row.path, 0)

@@ -41,9 +41,10 @@ class SnapshotNode:
         row_plan = plan_rows(observation, options)
         at = milliseconds(snapshot.taken_at) or 0
         rows = observed_rows(observation, row_plan, at, processes=tuple(snapshot.all_processes))
-        fault = () if row_plan.fault is None else (row_plan.fault,)
+        faults = () if row_plan.fault is None else (row_plan.fault,)
+        notes = (*observation.notes, *faults)
         if not rows and snapshot.running:
-            fault = (*fault, "the snapshot has no memory usage of containers, so none is shown")
+            notes = (*notes, "the snapshot has no memory usage of containers, so none is shown")
         self._recordings = list(snapshot_recordings(snapshot))
         self._instant = NodeInstant(
             origin=file,
@@ -54,7 +55,8 @@ class SnapshotNode:
             enablement=None if row_plan.plan is None else str(row_plan.plan.enablement),
             planned=row_plan.planned,
             page_size=snapshot.page_size or PAGE_SIZE,
-            notes=(*observation.notes, *fault),
+            notes=notes,
+            faults=faults,
         )
 
     def read(self, visible: Collection[str], query: RowQuery) -> NodeInstant:

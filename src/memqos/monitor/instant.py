@@ -140,6 +140,8 @@ class NodeInstant(msgspec.Struct, frozen=True, kw_only=True):
     """To which the kernel rounds the values of files."""
     agent: AgentReport | None = None
     notes: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    """Those notes that say why nothing can be said of the node: no plan, or an agent that fails."""
     playback: PlaybackPosition | None = None
 
     @property

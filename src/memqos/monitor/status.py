@@ -91,7 +91,7 @@ def node_status(
         throttling_known=instant.throttled is not None,
         actions=tuple(recent_actions(recordings, instant.at)),
         problems=tuple(_problems(instant)),
-        notes=(*instant.notes, *notes),
+        notes=(*(each for each in instant.notes if each not in instant.faults), *notes),
     )
     if not nodes:
         return report
@@ -138,6 +138,7 @@ def _last_time(chapter: Chapter) -> int:
 
 
 def _problems(instant: NodeInstant) -> Iterator[str]:
+    yield from instant.faults
     agent = instant.agent
     if agent is None:
         return
