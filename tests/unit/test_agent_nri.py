@@ -467,6 +467,36 @@ def test_an_agent_without_a_descriptor_for_the_socket_names_the_socket(
     bed.close()
 
 
+class CountedWaits(threading.Event):
+    """Waits for nothing, and mends the runtime after some."""
+
+    def __init__(self, runtime: FakeNriRuntime, failures: int) -> None:
+        super().__init__()
+        self.seconds: list[float | None] = []
+        self._runtime = runtime
+        self._failures = failures
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout)
+        if len(self.seconds) == self._failures:
+            self._runtime.parts = 1
+        return super().wait(0)
+
+
+def test_a_runtime_whose_list_cannot_be_read_is_held_up_less_and_less(folder: Path) -> None:
+    bed = PluginNode(folder)
+    bed.runtime.parts = 0
+    plugin = bed.plugin = bed.new_plugin()
+    plugin._stopping = waits = CountedWaits(bed.runtime, failures=8)
+    plugin.start()
+    eventually("it is connected", lambda: "connected over NRI" in bed.log.getvalue())
+    assert waits.seconds == [2, 4, 8, 16, 32, 60, 60, 60]
+    bed.runtime.plugins[0].hang_up()
+    eventually("it is connected again", lambda: bed.log.getvalue().count("connected over NRI") > 1)
+    assert waits.seconds[8:] == [1]
+    bed.close()
+
+
 def test_a_second_agent_waits_until_the_first_is_gone(bed: PluginNode) -> None:
     second = bed.new_plugin()
     second.start()

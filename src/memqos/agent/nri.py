@@ -30,6 +30,8 @@ PLUGIN_NAME: Final = "memqos"
 PLUGIN_INDEX: Final = "90"
 """Two digits: the order in which a runtime calls its plugins."""
 _RECONNECT: Final = 1.0
+_LAST_RECONNECT: Final = 60.0
+"""Seconds until another connection; doubling where the runtime was held up for nothing."""
 """Seconds between two attempts to connect."""
 NRI_WRITE_SECONDS: Final = 5.0
 """How long the runtime may take for an update."""
@@ -100,6 +102,8 @@ class NriPlugin:
         self._connection: NriConnection | None = None
         self._problem: str | None = None
         self._was_late = False
+        self._incomplete = 0
+        """Connections in a row that ended before the runtime's containers were read."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memqos-nri", daemon=True)
 
@@ -156,7 +160,9 @@ class NriPlugin:
             except Exception as error:
                 # Whatever it is, the runtime continues without the plugin, which connects again.
                 self._note_problem(f"{type(error).__name__}: {error}")
-            self._stopping.wait(_RECONNECT)
+            # While containers are read, the runtime creates none.
+            doubled = _RECONNECT * 2 ** min(self._incomplete, 6)
+            self._stopping.wait(min(doubled, _LAST_RECONNECT))
 
     def _connect(self) -> None:
         """Serve one connection to its end. Two at once would make every creation fail."""
@@ -181,9 +187,11 @@ class NriPlugin:
 
     def configure(self, runtime: RuntimeInfo) -> None:
         self.runtime = runtime
+        self._incomplete += 1
 
     def synchronize(self, containers: list[NriContainer]) -> None:
         self._problem = None
+        self._incomplete = 0
         existing = {each.id for each in containers}
         self._composing.run_always(lambda: self._composer.begin(existing))
         runtime = self.runtime
