@@ -60,7 +60,7 @@ def pod(number: int, limit: str = "128Mi") -> dict[str, Any]:
             "nodeName": NAME,
             "containers": [
                 {
-                    "name": f"{name}{HOSTILE}",
+                    "name": name,  # of a container, nothing else is accepted
                     "image": NAME,
                     "resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": limit}},
                 }

@@ -36,7 +36,7 @@ from memqos.draw.text.backtest import (
 from memqos.errors import InputError
 from memqos.plan.semantics import Planner
 from memqos.settings.resolver import NodeSettings
-from memqos.size.consequences import ContainerLevels, MemorySize, container_levels, pod_with_sizes
+from memqos.size.consequences import ContainerLevels, MemorySize, container_levels, levels_of_sizes
 from memqos.size.history import HistorySource, SampleBatch, SeriesName
 from memqos.size.replay import Replay
 
@@ -180,7 +180,7 @@ def _levels_of(
     size = size_of(name)
     if size == MemorySize():
         return None
-    return container_levels(pod_with_sizes(name, {container: size}), planner).get(container)
+    return levels_of_sizes(name, {container: size}, planner).get(container)
 
 
 def _samples_until(

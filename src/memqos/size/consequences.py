@@ -57,20 +57,6 @@ class MemorySize(msgspec.Struct, frozen=True):
         return ResourceRequirements(requests=requests or None, limits=limits or None)
 
 
-def pod_with_sizes(name: SeriesName, sizes: Mapping[str, MemorySize]) -> Pod:
-    """A pod of containers of which nothing but their memory is known."""
-    return Pod(
-        metadata=ObjectMeta(name=name.pod or None, namespace=name.namespace or None),
-        spec=PodSpec(
-            containers=tuple(
-                # A container without an image is refused.
-                Container(name=container, image="any", resources=size.resources)
-                for container, size in sizes.items()
-            )
-        ),
-    )
-
-
 def resized_pod(pod: Pod, sizes: Mapping[str, MemorySize]) -> Pod:
     """The pod as written, its containers' memory replaced where a size is given."""
 
@@ -115,6 +101,23 @@ def container_levels(pod: Pod, planner: Planner) -> dict[str, ContainerLevels]:
             oom_score_adj=values.get("oom_score_adj"),
         )
     return found
+
+
+def levels_of_sizes(
+    name: SeriesName, sizes: Mapping[str, MemorySize], planner: Planner
+) -> dict[str, ContainerLevels]:
+    """The same for containers of which nothing but their memory is known."""
+    pod = Pod(
+        metadata=ObjectMeta(name=name.pod or None, namespace=name.namespace or None),
+        spec=PodSpec(
+            containers=tuple(
+                # One without an image is refused, and a history may name it as no container can be.
+                Container(name=f"c{index}", image="any", resources=size.resources)
+                for index, size in enumerate(sizes.values())
+            )
+        ),
+    )
+    return dict(zip(sizes, container_levels(pod, planner).values(), strict=False))
 
 
 # Names that controllers give to pods: a ReplicaSet's hash has letters that no word has, after it

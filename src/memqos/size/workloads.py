@@ -12,8 +12,8 @@ from memqos.size.consequences import (
     ContainerLevels,
     MemorySize,
     container_levels,
+    levels_of_sizes,
     owner_names,
-    pod_with_sizes,
     resized_pod,
     workload_of,
 )
@@ -155,8 +155,11 @@ def _with_levels(
     levels: Mapping[str, ContainerLevels] = {}
     if sizes:
         name = members[0][0].name
-        pod = pod_with_sizes(name, sizes) if manifest is None else resized_pod(manifest.pod, sizes)
-        levels = container_levels(pod, planner)
+        levels = (
+            levels_of_sizes(name, sizes, planner)
+            if manifest is None
+            else container_levels(resized_pod(manifest.pod, sizes), planner)
+        )
     for history, found in members:
         yield SizedContainer(history, found, levels.get(history.name.container or "container"))
 
