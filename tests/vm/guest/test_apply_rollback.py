@@ -25,7 +25,7 @@ from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
 
-MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512)}
+MACHINES = {"two-nodes": Topology(nodes=(640, 640), distances=((10, 21), (21, 10)), swap=512)}
 
 SETTING = Setting(None, Rule("test", "because the test says so", "the test"))
 PODS = 3

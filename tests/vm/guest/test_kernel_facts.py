@@ -13,7 +13,7 @@ from memqos.lab.cgroup import CONTROLLERS
 from memqos.lab.vm.topology import Topology
 from memqos.plan.changes import DEFAULTS, as_stored
 
-MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512)}
+MACHINES = {"two-nodes": Topology(nodes=(640, 640), distances=((10, 21), (21, 10)), swap=512)}
 
 PAGE = resource.getpagesize()
 

@@ -15,7 +15,7 @@ from tests.vm.guest.support import ROOT, Cgroup
 from memqos.lab.runner import SCRATCH_PREFIX
 from memqos.lab.vm.topology import Topology
 
-MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512)}
+MACHINES = {"two-nodes": Topology(nodes=(640, 640), distances=((10, 21), (21, 10)), swap=512)}
 
 COMMAND = (sys.executable, "-m", "memqos", "lab", "run", "hard-reservation", "--here")
 

@@ -24,7 +24,7 @@ from memqos.lab.node import protection_is_recursive
 from memqos.lab.vm.topology import Topology
 
 MACHINES = {
-    "two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512),
+    "two-nodes": Topology(nodes=(640, 640), distances=((10, 21), (21, 10)), swap=512),
     "not-recursive": Topology(recursive_protection=False),
 }
 COMPARED = ("memory.min", "memory.low", "memory.high", "memory.max", "memory.oom.group", "cpu.max")
