@@ -229,10 +229,12 @@ class TestAWriteThatBlocks:
         """What becomes of writes that are stopped early, but not before they have begun."""
         node.kernel.reclaims_for[BUSY] = PATIENCE
         node.timeout = 0.1
+        results: dict[str, WriteResult] = {}
         while True:
+            # What was written beside a write that was stopped is no step any more.
             steps = node.steps({(path, HIGH): str(100 * MI) for path in paths})
             done = alone(partial(node.apply, steps)).results
-            results = {result.change.path: result for result in done}
+            results |= {result.change.path: result for result in done}
             if results[BUSY].outcome != "stopped":
                 return results
             node.timeout *= 2
